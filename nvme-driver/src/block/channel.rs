@@ -1,0 +1,214 @@
+//! The data plane: one user's view of a device on one core.
+
+use std::ops::BitOr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use super::counters::Counters;
+use super::request::{Request, Segment, Token};
+use super::status::Completion;
+use crate::poller::Epoch;
+use crate::time::Instant;
+
+/// There was no room; nothing was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// One user's view of a device on one core. Never blocks, allocates or panics after `open`.
+///
+/// A request that was taken completes exactly once, at a later call of [`poll`](Self::poll), and
+/// not before every device below has stopped touching its memory.
+pub trait Channel: Send {
+    /// How many requests, of whatever shape, `submit` would take now. A mirror asks all its
+    /// members before it submits to any.
+    fn room(&self) -> usize;
+
+    /// Takes the request, or refuses it whole for want of room. Invalid requests are taken, and
+    /// complete with a status that says why. The device starts at the next `poll`.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room: poll, and try again.
+    fn submit(&mut self, request: &Request, data: &[Segment]) -> Result<(), Full>;
+
+    /// Moves work along (rings doorbells, enters the ring) and hands back completions, at most as
+    /// many as `out` has room for.
+    fn poll(&mut self, now: Instant, out: &mut Sink) -> Progress;
+
+    /// Asks for an early end. The one completion still comes, `Cancelled` or as if not asked.
+    /// Unknown tokens are ignored.
+    fn cancel(&mut self, token: Token);
+
+    /// Later submits belong to epoch `to`; the channel takes up the limits and the region table
+    /// of now. Called only when [`oldest`](Self::oldest) is no older than the current epoch.
+    fn turn(&mut self, to: Epoch);
+
+    /// The oldest epoch with work outstanding, if any is.
+    fn oldest(&self) -> Option<Epoch>;
+
+    /// Says what would make another poll worth while, before the poller sleeps. Everything that
+    /// becomes ready after this call must wake.
+    fn arm(&mut self, wake: &mut WakeSet);
+
+    /// The poller is awake again.
+    fn disarm(&mut self);
+
+    /// This channel's counters, readable from any thread.
+    fn counters(&self) -> &Arc<Counters>;
+}
+
+/// What came of a poll; `a | b` is the more urgent of the two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Progress {
+    /// Nothing moved, and polling again is no faster than being woken (nothing is outstanding, or
+    /// the kernel has it).
+    #[default]
+    Resting,
+    /// Nothing moved, but something will soon that only polling sees quickly.
+    Waiting,
+    /// Something moved: poll again at once.
+    Worked,
+}
+
+impl BitOr for Progress {
+    type Output = Self;
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        self.max(other)
+    }
+}
+
+/// Where a poll puts completions: bounded, allocated once.
+#[derive(Debug)]
+pub struct Sink {
+    done: Vec<Completion>,
+    capacity: usize,
+}
+
+impl Sink {
+    /// A sink for up to `capacity` completions a poll.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self { done: Vec::with_capacity(capacity), capacity }
+    }
+
+    /// How many more it takes.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.capacity - self.done.len()
+    }
+
+    /// Adds one. False, and nothing added, if there is no room.
+    #[inline]
+    pub fn push(&mut self, completion: Completion) -> bool {
+        // The length stays below a capacity that was allocated in `new`, so this never reallocates.
+        let fits = self.done.len() < self.capacity;
+        if fits {
+            self.done.push(completion);
+        }
+        fits
+    }
+
+    /// The completions so far.
+    #[inline]
+    #[must_use]
+    pub fn as_slice(&self) -> &[Completion] {
+        &self.done
+    }
+
+    /// The completions so far, for a wrapper that translates them on the way up.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> &mut [Completion] {
+        &mut self.done
+    }
+
+    /// Keeps only those that `keep` says yes to; a wrapper takes its own out this way.
+    pub fn retain_from(&mut self, start: usize, mut keep: impl FnMut(&mut Completion) -> bool) {
+        let mut kept = start;
+        for i in start..self.done.len() {
+            let mut completion = self.done[i];
+            if keep(&mut completion) {
+                self.done[kept] = completion;
+                kept += 1;
+            }
+        }
+        self.done.truncate(kept);
+    }
+
+    /// Number of completions so far.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.done.len()
+    }
+
+    /// True if there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.done.is_empty()
+    }
+
+    /// Empties it, keeping the allocation.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.done.clear();
+    }
+}
+
+/// What would wake a sleeping poller: file descriptors that become readable, a time, or nothing
+/// (there is work now, do not sleep).
+#[derive(Debug, Default)]
+pub struct WakeSet {
+    fds: Vec<RawFd>,
+    until: Option<Instant>,
+    ready: bool,
+}
+
+impl WakeSet {
+    /// An empty set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets everything, keeping the allocation.
+    pub fn clear(&mut self) {
+        self.fds.clear();
+        self.until = None;
+        self.ready = false;
+    }
+
+    /// There is work already: do not sleep.
+    pub fn ready(&mut self) {
+        self.ready = true;
+    }
+
+    /// Wake when `fd` becomes readable. It must stay open until `disarm`.
+    pub fn readable(&mut self, fd: RawFd) {
+        self.fds.push(fd);
+    }
+
+    /// Wake at `at` or before.
+    pub fn at(&mut self, at: Instant) {
+        self.until = Some(self.until.map_or(at, |u| u.min(at)));
+    }
+
+    /// The descriptors so far.
+    #[must_use]
+    pub fn fds(&self) -> &[RawFd] {
+        &self.fds
+    }
+
+    /// The earliest of the times.
+    #[must_use]
+    pub fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// True if there is work already.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready
+    }
+}

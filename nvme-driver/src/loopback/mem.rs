@@ -1,0 +1,121 @@
+//! `mem:SIZE`: memory of this process. Zeroed at the start, gone at the end.
+
+use std::sync::Arc;
+
+use super::LoopbackError;
+use super::copy::CopyChannel;
+use crate::block::{
+    Channel, Claim, ClaimError, ClaimMode, ClaimedLimits, CounterSnapshot, Device, DeviceCore,
+    Events, Identity, Kind, Limits, OpenError, OpenOptions, Uri, parse_size,
+};
+use crate::memory::Mapping;
+
+/// A device in memory.
+#[derive(Debug)]
+pub struct Mem {
+    core: Arc<DeviceCore>,
+    store: Arc<Mapping>,
+}
+
+/// `kind:SIZE?block=512`, for devices that are good at everything.
+pub(super) fn simple_limits(uri: &Uri) -> Result<Limits, LoopbackError> {
+    let bytes = parse_size(uri.body()).map_err(|why| LoopbackError::Unusable {
+        device: uri.to_string(),
+        why: format!("{why}, after `{}:`", uri.scheme()),
+    })?;
+    let block = uri.size("block")?.unwrap_or(512);
+    let claimed = claimed(block, bytes / block.max(1));
+    let limits = |source| LoopbackError::Limits { device: uri.to_string(), source };
+    Ok(Limits::believe(&claimed).map_err(limits)?.0)
+}
+
+/// What memory can do: everything.
+fn claimed(block_bytes: u64, blocks: u64) -> ClaimedLimits {
+    ClaimedLimits {
+        block_bytes,
+        blocks,
+        max_transfer_bytes: 1 << 30,
+        max_segments: 64,
+        can_deallocate: true,
+        deallocate_reads_zero: true,
+        write_zeroes: true,
+        ..ClaimedLimits::default()
+    }
+}
+
+impl Mem {
+    /// `blocks` zeroed blocks of `block_bytes`, under this name.
+    ///
+    /// # Errors
+    /// No memory, or no block size.
+    pub fn new(name: &str, block_bytes: u32, blocks: u64) -> Result<Self, LoopbackError> {
+        let believed = Limits::believe(&claimed(block_bytes.into(), blocks));
+        let limits = |source| LoopbackError::Limits { device: name.to_owned(), source };
+        let identity = Identity {
+            id: format!("mem-{name}"),
+            uri: format!("mem:{}", u64::from(block_bytes).saturating_mul(blocks)),
+            name: name.to_owned(),
+            kind: Kind::Mem,
+        };
+        Self::with_limits(identity, believed.map_err(limits)?.0)
+    }
+
+    /// Opens `mem:SIZE?block=512`.
+    ///
+    /// # Errors
+    /// No size, no memory, or nonsense options.
+    pub fn open_uri(uri: &Uri) -> Result<Self, LoopbackError> {
+        let limits = simple_limits(uri)?;
+        uri.finish()?;
+        let identity = Identity {
+            id: uri.to_string(),
+            uri: uri.to_string(),
+            name: "mem".to_owned(),
+            kind: Kind::Mem,
+        };
+        Self::with_limits(identity, limits)
+    }
+
+    /// Memory with other limits than its own, as a stand-in for a device that has them.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn with_limits(identity: Identity, limits: Limits) -> Result<Self, LoopbackError> {
+        let refused = |source| LoopbackError::Io {
+            device: identity.uri.clone(),
+            what: format!("cannot map {} bytes of memory", limits.capacity_bytes()),
+            source,
+        };
+        let len = usize::try_from(limits.capacity_bytes())
+            .map_err(|e| refused(std::io::Error::other(e)))?;
+        let store = Arc::new(Mapping::anonymous(len).map_err(refused)?);
+        Ok(Self { core: Arc::new(DeviceCore::new(identity, limits)), store })
+    }
+}
+
+impl Device for Mem {
+    fn identity(&self) -> &Identity {
+        self.core.identity()
+    }
+
+    fn limits(&self) -> Arc<Limits> {
+        self.core.limits()
+    }
+
+    fn claim(&self, mode: ClaimMode) -> Result<Claim, ClaimError> {
+        self.core.claims().claim(&self.core.identity().id, mode, || Ok(()))
+    }
+
+    fn open(&self, claim: &Claim, options: &OpenOptions) -> Result<Box<dyn Channel>, OpenError> {
+        self.core.check_open(claim, options)?;
+        Ok(Box::new(CopyChannel::new(&self.core, &self.store, claim.mode(), options)))
+    }
+
+    fn events(&self) -> Events {
+        self.core.events().watch()
+    }
+
+    fn counters(&self) -> CounterSnapshot {
+        self.core.counters().total()
+    }
+}

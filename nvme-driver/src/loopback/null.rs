@@ -1,0 +1,159 @@
+//! `null:SIZE`: writes vanish, reads leave the buffer as it is. What is left is the cost of the
+//! stack itself.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::LoopbackError;
+use super::mem::simple_limits;
+use crate::block::{
+    Channel, Claim, ClaimError, ClaimMode, Completion, CounterSnapshot, Counters, Device,
+    DeviceCore, Events, Full, Identity, Kind, Limits, OpenError, OpenOptions, Progress, Request,
+    Segment, Sink, Status, Token, Uri, WakeSet,
+};
+use crate::memory::EpochMemory;
+use crate::poller::Epoch;
+
+/// A device that does nothing, and checks everything.
+#[derive(Debug)]
+pub struct Null {
+    core: Arc<DeviceCore>,
+}
+
+impl Null {
+    /// A device with these limits.
+    #[must_use]
+    pub fn new(name: &str, limits: Limits) -> Self {
+        let identity = Identity {
+            id: format!("null-{name}"),
+            uri: format!("null:{}", limits.capacity_bytes()),
+            name: name.to_owned(),
+            kind: Kind::Null,
+        };
+        Self { core: Arc::new(DeviceCore::new(identity, limits)) }
+    }
+
+    /// Opens `null:SIZE?block=512`.
+    ///
+    /// # Errors
+    /// No size, or nonsense options.
+    pub fn open_uri(uri: &Uri) -> Result<Self, LoopbackError> {
+        let limits = simple_limits(uri)?;
+        uri.finish()?;
+        let identity = Identity {
+            id: uri.to_string(),
+            uri: uri.to_string(),
+            name: "null".to_owned(),
+            kind: Kind::Null,
+        };
+        Ok(Self { core: Arc::new(DeviceCore::new(identity, limits)) })
+    }
+}
+
+impl Device for Null {
+    fn identity(&self) -> &Identity {
+        self.core.identity()
+    }
+
+    fn limits(&self) -> Arc<Limits> {
+        self.core.limits()
+    }
+
+    fn claim(&self, mode: ClaimMode) -> Result<Claim, ClaimError> {
+        self.core.claims().claim(&self.core.identity().id, mode, || Ok(()))
+    }
+
+    fn open(&self, claim: &Claim, options: &OpenOptions) -> Result<Box<dyn Channel>, OpenError> {
+        self.core.check_open(claim, options)?;
+        Ok(Box::new(NullChannel {
+            limits: self.core.limits_for(claim.mode()),
+            mode: claim.mode(),
+            memory: EpochMemory::new(&options.memory),
+            counters: self.core.counters().open(),
+            queue: VecDeque::with_capacity(options.depth.into()),
+            depth: options.depth.into(),
+            core: Arc::clone(&self.core),
+        }))
+    }
+
+    fn events(&self) -> Events {
+        self.core.events().watch()
+    }
+
+    fn counters(&self) -> CounterSnapshot {
+        self.core.counters().total()
+    }
+}
+
+struct NullChannel {
+    limits: Arc<Limits>,
+    memory: EpochMemory,
+    counters: Arc<Counters>,
+    queue: VecDeque<Entry>,
+    depth: usize,
+    mode: ClaimMode,
+    core: Arc<DeviceCore>,
+}
+
+struct Entry {
+    completion: Completion,
+    epoch: u8,
+}
+
+impl Channel for NullChannel {
+    fn room(&self) -> usize {
+        self.depth - self.queue.len()
+    }
+
+    fn submit(&mut self, request: &Request, data: &[Segment]) -> Result<(), Full> {
+        if self.queue.len() == self.depth {
+            return Err(Full);
+        }
+        let checked =
+            self.limits.check(request, data).and_then(|()| self.memory.table().check(data));
+        let status = match checked {
+            Ok(()) => {
+                self.counters.request(request.op, self.limits.bytes(request.blocks));
+                Status::Ok
+            }
+            Err(status) => status,
+        };
+        let completion = Completion { token: request.token, status };
+        self.queue.push_back(Entry { completion, epoch: self.memory.begin() });
+        Ok(())
+    }
+
+    fn poll(&mut self, _now: crate::time::Instant, out: &mut Sink) -> Progress {
+        let n = self.queue.len().min(out.room());
+        for entry in self.queue.drain(..n) {
+            self.memory.end(entry.epoch);
+            self.counters.completion(entry.completion.status);
+            out.push(entry.completion);
+        }
+        if n > 0 { Progress::Worked } else { Progress::Resting }
+    }
+
+    /// Everything completes at the next poll anyway.
+    fn cancel(&mut self, _token: Token) {}
+
+    fn turn(&mut self, to: Epoch) {
+        self.memory.turn(to);
+        self.limits = self.core.limits_for(self.mode);
+    }
+
+    fn oldest(&self) -> Option<Epoch> {
+        self.memory.oldest()
+    }
+
+    fn arm(&mut self, wake: &mut WakeSet) {
+        if !self.queue.is_empty() {
+            wake.ready();
+        }
+    }
+
+    fn disarm(&mut self) {}
+
+    fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+}

@@ -1,0 +1,3 @@
+//! `strake bench`: fio's words, honest numbers.
+
+pub mod report;

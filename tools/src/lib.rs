@@ -1,0 +1,3 @@
+//! The command `strake`: everything that a person runs.
+
+pub mod bench;

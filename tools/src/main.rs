@@ -1,0 +1,3 @@
+//! The command `strake`.
+
+fn main() {}
