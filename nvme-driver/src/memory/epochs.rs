@@ -115,15 +115,9 @@ mod tests {
         let segment = region.segment(0, 4096);
         let mut epochs = EpochMemory::new(&memory);
         let before = epochs.begin();
-        let region = Arc::downgrade(
-            &memory
-                .retire(region.id())
-                .map(|r| {
-                    drop(region);
-                    r
-                })
-                .unwrap(),
-        );
+        let id = region.id();
+        let region = Arc::downgrade(&region);
+        drop(memory.retire(id).unwrap());
         assert!(epochs.table().address(&segment).is_ok(), "not turned yet");
         epochs.turn(Epoch(1));
         assert!(epochs.table().address(&segment).is_err());
