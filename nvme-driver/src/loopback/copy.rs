@@ -3,13 +3,14 @@
 #![expect(unsafe_code, reason = "copies between mappings by raw pointer")]
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::sync::Arc;
 
 use crate::block::{
-    Channel, ClaimMode, Completion, Counters, DeviceCore, Full, Limits, Op, OpenOptions, Progress,
-    Request, Segment, Sink, Status, Token, WakeSet,
+    Channel, ClaimMode, Completion, Counters, DeviceCore, Full, Lba, Limits, Op, OpenOptions,
+    Progress, Request, Segment, Sink, Status, Token, WakeSet,
 };
-use crate::memory::{EpochMemory, Mapping};
+use crate::memory::{EpochMemory, Fault, Mapping};
 use crate::poller::Epoch;
 use crate::time::Instant;
 
@@ -21,6 +22,8 @@ const POLL_BYTES: u64 = 256 << 10;
 pub(super) struct CopyChannel {
     limits: Arc<Limits>,
     store: Arc<Mapping>,
+    /// The file that the store maps, if it does.
+    file: Option<Arc<File>>,
     memory: EpochMemory,
     counters: Arc<Counters>,
     queue: VecDeque<Job>,
@@ -52,8 +55,10 @@ impl CopyChannel {
     pub(super) fn new(
         core: &Arc<DeviceCore>,
         store: &Arc<Mapping>,
+        file: Option<Arc<File>>,
         mode: ClaimMode,
         options: &OpenOptions,
+        counters: Arc<Counters>,
     ) -> Self {
         let limits = core.limits_for(mode);
         let depth = usize::from(options.depth);
@@ -61,8 +66,9 @@ impl CopyChannel {
             segments: vec![NO_SEGMENT; depth * usize::from(limits.max_segments)].into(),
             limits,
             store: Arc::clone(store),
+            file,
             memory: EpochMemory::new(&options.memory),
-            counters: core.counters().open(),
+            counters,
             queue: VecDeque::with_capacity(depth),
             free_slots: (0..options.depth).rev().collect(),
             depth,
@@ -122,10 +128,21 @@ impl CopyChannel {
         }
         match self.store.fault() {
             None => Status::Ok,
-            // The store itself vanished under the copy.
-            Some(_) if job.request.op == Op::Read => Status::Medium { first_bad: job.request.lba },
-            Some(_) => Status::NoSpace,
+            Some(fault) => self.vanished(job, fault),
         }
+    }
+
+    /// The store itself failed under a copy: the file shrank, or its file system has no page left
+    /// for a hole. The mapping holds a page of zeros in that place, so nothing of it is trusted
+    /// any more.
+    #[cold]
+    fn vanished(&self, job: &Job, fault: Fault) -> Status {
+        let len = self.file.as_ref().and_then(|f| f.metadata().ok()).map_or(0, |m| m.len());
+        if fault.offset < len {
+            return Status::NoSpace;
+        }
+        let first_bad = Lba(len / u64::from(self.limits.block_bytes));
+        Status::Medium { first_bad: first_bad.max(job.request.lba) }
     }
 
     fn slot(&self, slot: u16, count: u16) -> &[Segment] {

@@ -108,7 +108,9 @@ impl Device for Mem {
 
     fn open(&self, claim: &Claim, options: &OpenOptions) -> Result<Box<dyn Channel>, OpenError> {
         self.core.check_open(claim, options)?;
-        Ok(Box::new(CopyChannel::new(&self.core, &self.store, claim.mode(), options)))
+        let counters = self.core.counters().open();
+        let (core, store) = (&self.core, &self.store);
+        Ok(Box::new(CopyChannel::new(core, store, None, claim.mode(), options, counters)))
     }
 
     fn events(&self) -> Events {

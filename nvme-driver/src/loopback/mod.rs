@@ -2,14 +2,21 @@
 //!
 //! | device | backed by | use |
 //! | --- | --- | --- |
-//! | [`File`] | a file or block node, by io_uring or by mmap | CI, virtual disks, tmpfs, DAX |
-//! | [`Mem`] | memory of this process | tests; the cost of one copy |
-//! | [`Null`] | nothing: writes vanish, reads leave the buffer as it is | the cost of the stack |
+//! | [`File`]: `file:` | a file or block node, by io_uring or by mmap | CI, virtual disks, tmpfs, DAX |
+//! | [`Mem`]: `mem:` | memory of this process | tests; the cost of one copy |
+//! | [`Null`]: `null:` | nothing: writes vanish, reads leave the buffer as it is | the cost of the stack |
 
 mod copy;
+mod direct;
+mod file;
+mod lock;
 mod mem;
+mod mmap;
+mod node;
 mod null;
+mod uring;
 
+pub use file::{Engine, File};
 pub use mem::Mem;
 pub use null::Null;
 

@@ -222,6 +222,12 @@ impl RegionTable {
         self.regions.get(id.slot())?.as_ref().filter(|r| r.id == id)
     }
 
+    /// The region in a slot.
+    #[must_use]
+    pub fn in_slot(&self, slot: usize) -> Option<&Region> {
+        self.regions.get(slot)?.as_deref()
+    }
+
     /// All regions.
     pub fn regions(&self) -> impl Iterator<Item = &Arc<Region>> {
         self.regions.iter().flatten()

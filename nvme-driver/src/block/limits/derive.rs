@@ -77,14 +77,15 @@ impl Limits {
 
     fn with(&self, other: &Self) -> Result<Self, LimitsError> {
         let block = self.block_bytes.max(other.block_bytes);
-        let common = |a: u32, b: u32| common_unit(common_unit(a, b), block);
+        // Where even that is no multiple of the larger block, the unit is given up.
+        let whole = |n: u32, of: u32| if n.is_multiple_of(of) { n } else { of };
+        let common = |a: u32, b: u32| whole(common_unit(common_unit(a, b), block), block);
         // A boundary inside a block cannot be kept, and a transfer is whole blocks.
         let boundary = |a, b| common_boundary(a, b).filter(|n| n.get().is_multiple_of(block));
         let write_granularity_bytes =
             common(self.write_granularity_bytes, other.write_granularity_bytes);
         let alignment = common(self.write_alignment_bytes, other.write_alignment_bytes);
         let optimal = common(self.optimal_write_bytes, other.optimal_write_bytes);
-        let whole = |n: u32, of: u32| if n.is_multiple_of(of) { n } else { of };
         let blocks = self.capacity_bytes().min(other.capacity_bytes()) / u64::from(block);
         if blocks == 0 {
             return Err(LimitsError::Capacity { blocks, block_bytes: block.into() });
@@ -116,8 +117,8 @@ impl Limits {
                 (Some(a), Some(b)) => {
                     let both = common_deallocation(a, b);
                     Some(Deallocation {
-                        granularity_bytes: common_unit(both.granularity_bytes, block),
-                        alignment_bytes: common_unit(both.alignment_bytes, block),
+                        granularity_bytes: common(both.granularity_bytes, block),
+                        alignment_bytes: common(both.alignment_bytes, block),
                         max_bytes: (both.max_bytes / u64::from(block) * u64::from(block))
                             .max(block.into()),
                         ..both
