@@ -1,7 +1,6 @@
 //! `null:SIZE`: writes vanish, reads leave the buffer as it is. What is left is the cost of the
 //! stack itself.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::LoopbackError;
@@ -70,7 +69,9 @@ impl Device for Null {
             mode: claim.mode(),
             memory: EpochMemory::new(&options.memory),
             counters: self.core.counters().open(),
-            queue: VecDeque::with_capacity(options.depth.into()),
+            queue: vec![NO_ENTRY; usize::from(options.depth).next_power_of_two()].into(),
+            begun: 0,
+            ended: 0,
             depth: options.depth.into(),
             core: Arc::clone(&self.core),
         }))
@@ -89,24 +90,38 @@ struct NullChannel {
     limits: Arc<Limits>,
     memory: EpochMemory,
     counters: Arc<Counters>,
-    queue: VecDeque<Entry>,
+    /// A ring: `begun - ended` entries from `ended` on, both counted on and on.
+    queue: Box<[Entry]>,
+    begun: usize,
+    ended: usize,
     depth: usize,
     mode: ClaimMode,
     core: Arc<DeviceCore>,
 }
 
+#[derive(Clone, Copy)]
 struct Entry {
     completion: Completion,
     epoch: u8,
 }
 
+const NO_ENTRY: Entry =
+    Entry { completion: Completion { token: Token(0), status: Status::Ok }, epoch: 0 };
+
+impl NullChannel {
+    #[inline]
+    fn outstanding(&self) -> usize {
+        self.begun.wrapping_sub(self.ended)
+    }
+}
+
 impl Channel for NullChannel {
     fn room(&self) -> usize {
-        self.depth - self.queue.len()
+        self.depth - self.outstanding()
     }
 
     fn submit(&mut self, request: &Request, data: &[Segment]) -> Result<(), Full> {
-        if self.queue.len() == self.depth {
+        if self.outstanding() == self.depth {
             return Err(Full);
         }
         let checked =
@@ -119,13 +134,17 @@ impl Channel for NullChannel {
             Err(status) => status,
         };
         let completion = Completion { token: request.token, status };
-        self.queue.push_back(Entry { completion, epoch: self.memory.begin() });
+        let at = self.begun & (self.queue.len() - 1);
+        self.queue[at] = Entry { completion, epoch: self.memory.begin() };
+        self.begun = self.begun.wrapping_add(1);
         Ok(())
     }
 
     fn poll(&mut self, _now: crate::time::Instant, out: &mut Sink) -> Progress {
-        let n = self.queue.len().min(out.room());
-        for entry in self.queue.drain(..n) {
+        let n = self.outstanding().min(out.room());
+        for _ in 0..n {
+            let entry = &self.queue[self.ended & (self.queue.len() - 1)];
+            self.ended = self.ended.wrapping_add(1);
             self.memory.end(entry.epoch);
             self.counters.completion(entry.completion.status);
             out.push(entry.completion);
@@ -146,7 +165,7 @@ impl Channel for NullChannel {
     }
 
     fn arm(&mut self, wake: &mut WakeSet) {
-        if !self.queue.is_empty() {
+        if self.outstanding() > 0 {
             wake.ready();
         }
     }

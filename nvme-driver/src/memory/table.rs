@@ -200,7 +200,10 @@ impl RegionTable {
     /// [`Status::BadMemory`] if one does not.
     #[inline]
     pub fn check(&self, data: &[Segment]) -> Result<(), Status> {
-        data.iter().try_for_each(|segment| self.entry(segment).map(drop))
+        match data {
+            [only] => self.entry(only).map(drop),
+            _ => data.iter().try_for_each(|segment| self.entry(segment).map(drop)),
+        }
     }
 
     /// Checks that no region that a segment lies in has vanished under it (SIGBUS).

@@ -118,6 +118,17 @@ pub struct Report {
 pub struct VerifyReport {
     pub blocks_checked: u64,
     pub blocks_wrong: u64,
-    /// The first wrong block, in words.
-    pub first_wrong: Option<String>,
+    /// The first wrong block: its address, and what is wrong, in words.
+    pub first_wrong: Option<(u64, String)>,
+}
+
+impl VerifyReport {
+    /// Adds another job's or device's.
+    pub fn add(&mut self, other: &Self) {
+        self.blocks_checked += other.blocks_checked;
+        self.blocks_wrong += other.blocks_wrong;
+        if self.first_wrong.is_none() {
+            self.first_wrong.clone_from(&other.first_wrong);
+        }
+    }
 }

@@ -22,6 +22,22 @@ impl Limits {
             return Err(Status::ReadOnly);
         }
         let bytes = self.bytes(request.blocks);
+        let (sum, bits, empty) = match data {
+            // By far the most requests.
+            [only] => (u64::from(only.len), only.offset | u64::from(only.len), false),
+            _ => self.sum(data),
+        };
+        let misaligned = bits & (u64::from(self.segment_alignment_bytes) - 1) != 0;
+        let too_long = bytes > self.max_transfer_bytes.into();
+        if bytes == 0 || sum != bytes || too_long || misaligned || empty {
+            return Err(Status::Invalid);
+        }
+        Ok(())
+    }
+
+    /// Length of all segments, all their offsets' and lengths' bits, and whether there is an empty
+    /// segment or one too many.
+    fn sum(&self, data: &[Segment]) -> (u64, u64, bool) {
         let mut sum = 0u64;
         let mut bits = 0u64;
         let mut empty = data.len() > usize::from(self.max_segments);
@@ -30,16 +46,7 @@ impl Limits {
             bits |= segment.offset | u64::from(segment.len);
             empty |= segment.len == 0;
         }
-        let misaligned = bits & (u64::from(self.segment_alignment_bytes) - 1) != 0;
-        if bytes == 0
-            || sum != bytes
-            || bytes > self.max_transfer_bytes.into()
-            || misaligned
-            || empty
-        {
-            return Err(Status::Invalid);
-        }
-        Ok(())
+        (sum, bits, empty)
     }
 
     #[cold]
