@@ -1,3 +1,4 @@
 //! The command `strake`: everything that a person runs.
 
 pub mod bench;
+pub mod signatures;
