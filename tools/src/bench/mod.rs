@@ -1,3 +1,10 @@
 //! `strake bench`: fio's words, honest numbers.
 
+pub mod fio_json;
+pub mod plot;
 pub mod report;
+pub mod sum;
+pub mod text;
+
+#[cfg(test)]
+mod sample;
