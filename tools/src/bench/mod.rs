@@ -5,6 +5,7 @@ pub mod plot;
 pub mod report;
 pub mod sum;
 pub mod text;
+pub mod units;
 
 #[cfg(test)]
 mod sample;

@@ -39,8 +39,9 @@ fn spread_over_steps(total: u64, steps: u64) -> Vec<u64> {
 
 fn job(seed: u64, requests: [u64; 4], base_nanos: [u64; 4]) -> JobReport {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let directions: [DirectionReport; 4] =
+    let mut directions: [DirectionReport; 4] =
         std::array::from_fn(|i| direction(&mut random, requests[i], base_nanos[i]));
+    directions[Direction::Sync as usize].bytes = 0;
     let steps = |total: fn(&DirectionReport) -> u64| {
         directions.each_ref().map(|d| spread_over_steps(total(d), 8))
     };
@@ -108,7 +109,6 @@ pub(super) fn mixed() -> Report {
         top.requests[op.index()] = jobs.iter().map(|j| j.direction(direction).requests).sum();
         top.bytes[op.index()] = jobs.iter().map(|j| j.direction(direction).bytes).sum();
     }
-    top.bytes[Op::Flush.index()] = 0;
     top.unsized_writes = 60_000;
     Report {
         job_name: "mixed".into(),
