@@ -170,7 +170,7 @@ fn md_superblocks_at_the_end_follow_the_kernels_rounding() {
     // 10 MiB and 5 sectors: 1.0 lies 8 KiB before the end, rounded down to 4 KiB; 0.90 rounds the
     // size down to 64 KiB first.
     let size = 10 * MIB + 5 * 512;
-    let v1 = size / 512 - 16 & !7;
+    let v1 = (size / 512 - 16) & !7;
     let image = Image::new(size)
         .with(v1 * 512, &md_1_superblock(v1 * 512))
         .with(10 * MIB - 65536, &hex("fc4e2ba9000000005a000000"));
