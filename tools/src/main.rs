@@ -1,38 +1,35 @@
 //! The command `strake`.
-use clap::Parser;
+
+use std::process::ExitCode;
 use std::sync::Arc;
-use strake_tools::bench::{options::BenchOptions, run};
-#[derive(Parser)]
-struct Cli {
-    #[command(flatten)]
-    bench: BenchOptions,
-}
-struct Quiet;
-impl run::Watch for Quiet {
-    fn tick(&mut self, _: strake_nvme_driver::block::CounterSnapshot) {}
-}
-fn main() {
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Parser;
+use strake_tools::cli::{Cli, Command};
+use strake_tools::{bench, exit};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
     let cli = Cli::parse();
-    let devices =
-        cli.bench.devices.iter().map(|d| strake_tools::devices::open(d).unwrap()).collect();
-    let r = run::run(&cli.bench, devices, &Arc::default(), &mut Quiet).unwrap();
-    for j in &r.jobs {
-        for d in &j.directions {
-            if d.requests > 0 {
-                let cpu = j.cpu.user_seconds + j.cpu.system_seconds;
-                println!(
-                    "{:.3} M IOPS p50 {} p99 {} mean {:.0} cpu us/io {:.3} {:?} {:?}",
-                    d.requests as f64 / j.runtime_nanos as f64 * 1e3,
-                    d.latency.value_at_quantile(0.5),
-                    d.latency.value_at_quantile(0.99),
-                    d.latency.mean(),
-                    cpu * 1e6 / d.requests as f64,
-                    j.cpu,
-                    j.poller
-                );
-            }
+    let filter = EnvFilter::try_from_env("STRAKE_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .without_time()
+        .init();
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stop);
+    let handler = ctrlc::set_handler(move || {
+        if asked.swap(true, Ordering::Relaxed) {
+            // Asked twice: whoever asks does not want to wait for the summary.
+            std::process::exit(exit::INTERRUPTED.into());
         }
-        println!("{:?}", j.errors);
+    });
+    if let Err(e) = handler {
+        tracing::warn!("Ctrl-C will end the run without a summary: {e}");
     }
-    println!("{:?}", r.verify);
+    match cli.command {
+        Command::Bench(args) => bench::command::bench(args.bench, &args.output, &stop),
+    }
 }

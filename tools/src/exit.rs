@@ -1,0 +1,23 @@
+//! How the command ends: one line on standard error, and a code.
+
+use std::process::ExitCode;
+
+use crate::bench::run::Failure;
+
+/// What was asked cannot be done, or went wrong.
+pub const FAILED: u8 = 1;
+/// What was asked makes no sense; clap's own code for it.
+pub const USAGE: u8 = 2;
+/// Ended by a signal, as shells count it: 128 + SIGINT.
+pub const INTERRUPTED: u8 = 130;
+
+/// Says why, and gives the code.
+#[must_use]
+pub fn fail(failure: &Failure) -> ExitCode {
+    let (text, code) = match failure {
+        Failure::Usage(text) => (text, USAGE),
+        Failure::Run(text) => (text, FAILED),
+    };
+    eprintln!("strake: {text}");
+    ExitCode::from(code)
+}
