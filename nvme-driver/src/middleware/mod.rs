@@ -3,10 +3,10 @@
 //! | device | what it adds |
 //! | --- | --- |
 //! | [`Model`] | the timing of a drive's published behaviour |
-//! | `Trace`] | a line an I/O |
+//! | [`Trace`] | a line an I/O |
 
 mod model;
-// mod trace;
+mod trace;
 
 pub use model::{Access, DiskParams, FlashParams, Mechanism, Model, ModelError, ModelParams};
-// pub use trace::{Trace, TraceFormat, TraceLog};
+pub use trace::{Trace, TraceFormat, TraceLog};
