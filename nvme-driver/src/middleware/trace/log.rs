@@ -149,7 +149,7 @@ impl Drop for Recorder {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::block::{Flags, Op, Status};

@@ -17,7 +17,7 @@
 mod channel;
 mod line;
 mod log;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use line::TraceFormat;
