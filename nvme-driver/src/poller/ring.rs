@@ -69,13 +69,16 @@ pub fn ring<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 }
 
 impl<T> Sender<T> {
-    /// How many messages fit now.
+    /// How many messages fit now. Looks at the receiver's index, so ask once a batch.
     pub fn room(&mut self) -> usize {
-        let capacity = self.shared.slots.len();
-        if self.tail.wrapping_sub(self.head_seen) == capacity {
-            self.head_seen = self.shared.head.load(Ordering::Acquire);
-        }
-        capacity - self.tail.wrapping_sub(self.head_seen)
+        self.head_seen = self.shared.head.load(Ordering::Acquire);
+        self.room_seen()
+    }
+
+    /// How many messages fit for certain: the receiver may have made room since we last looked.
+    #[inline]
+    fn room_seen(&self) -> usize {
+        self.shared.slots.len() - self.tail.wrapping_sub(self.head_seen)
     }
 
     /// Puts a message in; the receiver sees it after [`publish`](Self::publish).
@@ -84,7 +87,7 @@ impl<T> Sender<T> {
     /// The message, if the ring is full.
     #[inline]
     pub fn push(&mut self, message: T) -> Result<(), T> {
-        if self.room() == 0 {
+        if self.room_seen() == 0 && self.room() == 0 {
             return Err(message);
         }
         // SAFETY: the slot lies outside head..tail, so it is the sender's alone.
@@ -157,6 +160,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// `room` used to look at the receiver's index only when its own copy said full, so whoever
+    /// waited for room for several messages at once could wait for ever.
+    #[test]
+    fn room_counts_what_the_receiver_has_taken_before_the_ring_is_full() {
+        let (mut sender, mut receiver) = ring(4);
+        for n in 0..3 {
+            sender.push(n).unwrap();
+        }
+        sender.publish();
+        assert_eq!(sender.room(), 1);
+        while receiver.pop().is_some() {}
+        assert_eq!(sender.room(), 4);
+    }
 
     proptest! {
         #[test]

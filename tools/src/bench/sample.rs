@@ -177,7 +177,7 @@ pub(super) fn parity_writes() -> Report {
         verify: Some(VerifyReport {
             blocks_checked: 80_000,
             blocks_wrong: 1,
-            first_wrong: Some("block 4711 holds the write of sequence 3, not 5".into()),
+            first_wrong: Some((4711, "block 4711 holds write 3 of 5: a lost write".into())),
         }),
     }
 }
