@@ -1,16 +1,23 @@
 //! From names to devices.
 
-use std::io;
+use std::fs;
+use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
 use strake_nvme_driver::block::{Device, Uri};
 use strake_nvme_driver::loopback::{File, Mem, Null};
+use strake_nvme_driver::middleware::{Fault, FaultPlan, Model, ModelParams, Trace, TraceFormat, TraceLog};
 
 use crate::bench::run::Failure;
 
+/// Records that a trace holds for each channel until they are written out.
+const TRACE_RECORDS: usize = 1 << 16;
+
 /// Devices, and the traces that hang on them.
+#[derive(Default)]
 pub struct Opened {
     pub devices: Vec<Arc<dyn Device>>,
+    traces: Vec<(Arc<TraceLog>, Box<dyn Write>)>,
 }
 
 impl Opened {
@@ -19,30 +26,92 @@ impl Opened {
     /// # Errors
     /// One line: what was found, and what to do.
     pub fn open(names: &[String]) -> Result<Self, Failure> {
-        let devices =
-            names.iter().map(|name| open(name).map_err(Failure::Run)).collect::<Result<_, _>>()?;
-        Ok(Self { devices })
+        let mut opened = Self::default();
+        for name in names {
+            let device = opened.open_one(name).map_err(Failure::Run)?;
+            opened.devices.push(device);
+        }
+        Ok(opened)
+    }
+
+    /// Puts a trace in front of every device, written to `out`.
+    pub fn trace(&mut self, format: TraceFormat, out: Box<dyn Write>) {
+        let log = TraceLog::new(format, TRACE_RECORDS);
+        for device in &mut self.devices {
+            *device = Arc::new(Trace::new(Arc::clone(device), &log));
+        }
+        self.traces.push((log, out));
     }
 
     /// Writes out what the traces have gathered.
     ///
     /// # Errors
-    /// The trace's file cannot be written.
+    /// A trace cannot be written.
     pub fn drain(&mut self) -> io::Result<()> {
+        for (log, out) in &mut self.traces {
+            log.drain(out)?;
+            out.flush()?;
+        }
         Ok(())
     }
-}
 
-/// Opens the device that `text` names.
-fn open(text: &str) -> Result<Arc<dyn Device>, String> {
-    let uri = Uri::parse(text).map_err(|e| e.to_string())?;
-    let opened: Result<Arc<dyn Device>, _> = match uri.scheme() {
-        "file" => File::open_uri(&uri).map(|d| Arc::new(d) as _),
-        "mem" => Mem::open_uri(&uri).map(|d| Arc::new(d) as _),
-        "null" => Null::open_uri(&uri).map(|d| Arc::new(d) as _),
-        scheme => return Err(format!("`{text}`: {scheme}: devices are not built yet")),
-    };
-    opened.map_err(|e| e.to_string())
+    fn open_one(&mut self, name: &str) -> Result<Arc<dyn Device>, String> {
+        let uri = Uri::parse(name).map_err(|e| e.to_string())?;
+        Ok(match uri.scheme() {
+            "file" => Arc::new(File::open_uri(&uri).map_err(|e| e.to_string())?),
+            "mem" => Arc::new(Mem::open_uri(&uri).map_err(|e| e.to_string())?),
+            "null" => Arc::new(Null::open_uri(&uri).map_err(|e| e.to_string())?),
+            "model" => self.model(&uri)?,
+            "fault" => {
+                let plan = FaultPlan::from_uri(&uri).map_err(|e| e.to_string())?;
+                Arc::new(Fault::new(self.inner(&uri)?, plan))
+            }
+            "trace" => self.traced(&uri)?,
+            scheme => {
+                return Err(format!(
+                    "`{name}`: {scheme}: devices are not built yet; use a file, mem:, null: or model:"
+                ));
+            }
+        })
+    }
+
+    /// The device that a wrapper wraps.
+    fn inner(&mut self, uri: &Uri) -> Result<Arc<dyn Device>, String> {
+        let inner = uri.inner().ok_or_else(|| {
+            format!("`{uri}` wraps no device; write {}@DEVICE", uri.scheme())
+        })?;
+        self.open_one(inner)
+    }
+
+    fn model(&mut self, uri: &Uri) -> Result<Arc<dyn Device>, String> {
+        let params = ModelParams::from_uri(uri).map_err(|e| e.to_string())?;
+        let inner: Arc<dyn Device> = if uri.inner().is_some() {
+            self.inner(uri)?
+        } else {
+            let limits = params.inner_limits().map_err(|e| e.to_string())?;
+            Arc::new(Null::new("model", limits))
+        };
+        let model = Model::new(&params, inner, &uri.to_string()).map_err(|e| e.to_string())?;
+        Ok(Arc::new(model))
+    }
+
+    /// `trace:FILE?format=text@DEVICE`; without a file, standard error.
+    fn traced(&mut self, uri: &Uri) -> Result<Arc<dyn Device>, String> {
+        let format = uri.option("format").map_err(|e| e.to_string())?.unwrap_or(TraceFormat::Text);
+        uri.finish().map_err(|e| e.to_string())?;
+        let inner = self.inner(uri)?;
+        let out: Box<dyn Write> = match uri.body() {
+            "" => Box::new(io::stderr()),
+            path => {
+                let file = fs::File::create(path).map_err(|e| format!("cannot write {path}: {e}"))?;
+                Box::new(BufWriter::new(file))
+            }
+        };
+        let log = TraceLog::new(format, TRACE_RECORDS);
+        let trace = Trace::new(inner, &log);
+        self.traces.push((log, out));
+        Ok(Arc::new(trace))
+    }
 }
 
 /// The devices at the bottom of `device`'s tree.
