@@ -1,1 +1,5 @@
-//! wip
+//! Devices that wrap a device, and are one too.
+
+mod fault;
+
+pub use fault::{Fault, FaultCounts, FaultKind, FaultPlan};
