@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use strake_nvme_driver::block::{Device, Uri};
 use strake_nvme_driver::loopback::{File, Mem, Null};
-use strake_nvme_driver::middleware::{Fault, FaultPlan, Model, ModelParams, Trace, TraceFormat, TraceLog};
+use strake_nvme_driver::middleware::{
+    Fault, FaultPlan, Model, ModelParams, Trace, TraceFormat, TraceLog,
+};
 
 use crate::bench::run::Failure;
 
@@ -77,9 +79,9 @@ impl Opened {
 
     /// The device that a wrapper wraps.
     fn inner(&mut self, uri: &Uri) -> Result<Arc<dyn Device>, String> {
-        let inner = uri.inner().ok_or_else(|| {
-            format!("`{uri}` wraps no device; write {}@DEVICE", uri.scheme())
-        })?;
+        let inner = uri
+            .inner()
+            .ok_or_else(|| format!("`{uri}` wraps no device; write {}@DEVICE", uri.scheme()))?;
         self.open_one(inner)
     }
 
@@ -103,7 +105,8 @@ impl Opened {
         let out: Box<dyn Write> = match uri.body() {
             "" => Box::new(io::stderr()),
             path => {
-                let file = fs::File::create(path).map_err(|e| format!("cannot write {path}: {e}"))?;
+                let file =
+                    fs::File::create(path).map_err(|e| format!("cannot write {path}: {e}"))?;
                 Box::new(BufWriter::new(file))
             }
         };

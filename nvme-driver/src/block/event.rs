@@ -76,6 +76,15 @@ impl EventsBook {
         Events { unread }
     }
 
+    /// Makes a watcher of another device watch this one too: a wrapper's own changes and those of
+    /// what it wraps come as one.
+    pub fn join(&self, events: Events) -> Events {
+        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        watchers.retain(|w| w.strong_count() > 0);
+        watchers.push(Arc::downgrade(&events.unread));
+        events
+    }
+
     /// Tells every watcher.
     pub fn tell(&self, event: &Event) {
         let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,6 +103,16 @@ impl EventsBook {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watcher_that_joined_hears_both() {
+        let (inner, outer) = (EventsBook::default(), EventsBook::default());
+        let events = outer.join(inner.watch());
+        inner.tell(&Event::ReadOnly);
+        outer.tell(&Event::Gone);
+        assert_eq!(events.next_event(), Some(Event::ReadOnly));
+        assert_eq!(events.next_event(), Some(Event::Gone));
+    }
 
     #[test]
     fn unread_changes_of_a_kind_are_merged_into_the_latest() {

@@ -63,6 +63,13 @@ impl Waker {
         self.shared.bell.silence();
     }
 
+    /// True if the poller announced its sleep and nobody has woken it since. For whoever steps
+    /// pollers without threads, and so decides itself which of them sleep.
+    #[must_use]
+    pub fn is_asleep(&self) -> bool {
+        self.shared.word.load(Ordering::Acquire) == SLEEPING
+    }
+
     /// What becomes readable when someone wakes the poller.
     #[must_use]
     pub fn fd(&self) -> RawFd {
