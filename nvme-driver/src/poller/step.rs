@@ -1,6 +1,7 @@
 //! One poller: its tasks, and one round over them.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use super::epoch::{Epoch, Follower};
 use super::task::{PollerId, Task, TaskState};
@@ -12,6 +13,8 @@ use crate::time::Instant;
 #[derive(Clone, Debug)]
 pub struct TaskInbox {
     queue: mpsc::Sender<Box<dyn Task>>,
+    /// Set after a task is put in, so that an empty inbox costs a poll one load.
+    full: Arc<AtomicBool>,
     waker: Waker,
 }
 
@@ -28,6 +31,7 @@ impl TaskInbox {
     /// The task, if the poller has ended.
     pub fn add(&self, task: Box<dyn Task>) -> Result<(), Box<dyn Task>> {
         self.queue.send(task).map_err(|e| e.0)?;
+        self.full.store(true, Ordering::Release);
         self.waker.wake();
         Ok(())
     }
@@ -61,6 +65,7 @@ pub struct Poller {
     follower: Follower,
     tasks: Vec<Box<dyn Task>>,
     inbox: mpsc::Receiver<Box<dyn Task>>,
+    inbox_full: Arc<AtomicBool>,
     epoch: Epoch,
     /// When the round that is being accounted began, and whether it moved something.
     since: Option<(Instant, bool)>,
@@ -72,13 +77,15 @@ impl Poller {
     #[must_use]
     pub fn new(id: PollerId, waker: Waker, follower: Follower) -> (Self, TaskInbox) {
         let (queue, inbox) = mpsc::channel();
-        let tasks = TaskInbox { queue, waker: waker.clone() };
+        let inbox_full = Arc::new(AtomicBool::new(false));
+        let tasks = TaskInbox { queue, full: Arc::clone(&inbox_full), waker: waker.clone() };
         let poller = Self {
             id,
             waker,
             follower,
             tasks: Vec::new(),
             inbox,
+            inbox_full,
             epoch: Epoch::default(),
             since: None,
             stats: PollerStats::default(),
@@ -158,7 +165,17 @@ impl Poller {
         progress
     }
 
+    #[inline]
     fn take_in(&mut self) -> Progress {
+        if !self.inbox_full.load(Ordering::Relaxed) {
+            return Progress::Resting;
+        }
+        self.inbox_full.swap(false, Ordering::Acquire);
+        self.unpack()
+    }
+
+    #[cold]
+    fn unpack(&mut self) -> Progress {
         let mut progress = Progress::Resting;
         while let Ok(mut task) = self.inbox.try_recv() {
             if self.epoch > Epoch::default() {

@@ -73,6 +73,8 @@ pub struct Lane {
     over: bool,
     /// Direction and size of every request, if they are all alike and need no care.
     uniform: Option<(Direction, u32)>,
+    /// How many requests a uniform workload sends in all.
+    uniform_requests: u64,
     verify: Option<Verifier>,
 }
 
@@ -128,6 +130,12 @@ impl Lane {
             draining: false,
             over: false,
             uniform,
+            uniform_requests: uniform.map_or(0, |(_, blocks)| {
+                let ending = &plan.ending;
+                let bytes = u64::from(blocks) * u64::from(block_bytes);
+                let by_bytes = ending.bytes.map_or(u64::MAX, |n| n.div_ceil(bytes));
+                by_bytes.min(ending.requests.unwrap_or(u64::MAX))
+            }),
             verify: None,
         }
     }
@@ -210,13 +218,10 @@ impl Lane {
     /// Sends up to `room` requests that differ in place only: the short way for the plainest
     /// workloads, with all decisions made before the loop.
     #[inline]
-    fn fill_uniform(&mut self, room: u64, ending: &Ending, now: Instant) -> u64 {
+    fn fill_uniform(&mut self, room: u64, now: Instant) -> u64 {
         let Some((direction, blocks)) = self.uniform else { return 0 };
         let bytes = blocks * self.block_bytes;
-        let bytes_left = ending.bytes.map_or(u64::MAX, |n| n.saturating_sub(self.sent_bytes));
-        let requests_left =
-            ending.requests.map_or(u64::MAX, |n| n.saturating_sub(self.sent_requests));
-        let left = requests_left.min(bytes_left.div_ceil(bytes.into()));
+        let left = self.uniform_requests - self.sent_requests;
         self.over |= left == 0;
         let mut request = Request { blocks, ..request(direction) };
         let mut segment = self.region.segment(0, bytes);
@@ -236,9 +241,7 @@ impl Lane {
             self.slots[usize::from(slot)] = Slot { start: now, direction, lba, blocks };
             sent += 1;
         }
-        let taken = sent + u64::from(self.held.is_some());
-        self.sent_requests += taken;
-        self.sent_bytes += taken * u64::from(bytes);
+        self.sent_requests += sent + u64::from(self.held.is_some());
         sent
     }
 
@@ -348,26 +351,54 @@ pub struct Job {
     lanes: Vec<Lane>,
     phase: Phase,
     started: Option<Instant>,
+    /// When the workload ends at the latest.
+    deadline: Instant,
     /// Time of the last completion of the workload.
     ended: Instant,
     stopping: bool,
     stop: Arc<AtomicBool>,
-    latency: [Histogram<u64>; 4],
-    requests: [u64; 4],
-    bytes: [u64; 4],
-    series: SeriesRecorder,
+    tally: Tally,
     errors: BTreeMap<String, u64>,
     started_requests: u64,
     results: mpsc::Sender<JobResult>,
 }
 
-/// Completions of one poll with the same direction and latency.
-#[derive(Clone, Copy, Default)]
+/// Completions of one poll of requests that began together.
+#[derive(Clone, Copy)]
 struct Run {
-    direction: usize,
-    nanos: u64,
+    direction: Direction,
+    start: Instant,
     requests: u64,
     blocks: u64,
+}
+
+impl Default for Run {
+    fn default() -> Self {
+        Self { direction: Direction::Read, start: Instant::MAX, requests: 0, blocks: 0 }
+    }
+}
+
+/// What is counted of each completion.
+struct Tally {
+    latency: [Histogram<u64>; 4],
+    requests: [u64; 4],
+    bytes: [u64; 4],
+    series: SeriesRecorder,
+}
+
+impl Tally {
+    #[inline]
+    fn count(&mut self, run: Run, now: Instant, block_bytes: u32) {
+        if run.requests == 0 {
+            return;
+        }
+        let d = run.direction as usize;
+        let bytes = run.blocks * u64::from(block_bytes);
+        self.latency[d].saturating_record_n(now.nanos_since(run.start), run.requests);
+        self.requests[d] += run.requests;
+        self.bytes[d] += bytes;
+        self.series.add(d, run.requests, bytes);
+    }
 }
 
 /// Longer than any request that someone waits for: an hour. Longer ones count as this.
@@ -396,51 +427,59 @@ impl Job {
             lanes,
             phase: Phase::Work,
             started: None,
+            deadline: Instant::MAX,
             ended: Instant::ZERO,
             stopping: false,
             stop,
-            latency: std::array::from_fn(|_| histogram()),
-            requests: [0; 4],
-            bytes: [0; 4],
-            series: SeriesRecorder::new(),
+            tally: Tally {
+                latency: std::array::from_fn(|_| histogram()),
+                requests: [0; 4],
+                bytes: [0; 4],
+                series: SeriesRecorder::new(),
+            },
             errors: BTreeMap::new(),
             started_requests: 0,
             results,
         }
     }
 
+    /// Counts what completed, and frees its slots. False if something needs more than counting.
     #[inline]
-    fn complete(&mut self, lane: usize, now: Instant) {
-        let Self { lanes, latency, requests, bytes, series, phase, .. } = self;
-        let lane = &mut lanes[lane];
+    fn complete(&mut self, lane: usize, now: Instant) -> bool {
+        let Lane { sink, slots, free, block_bytes, .. } = &mut self.lanes[lane];
+        let mut plain = self.phase == Phase::Work;
         // Requests that complete together mostly began together and are of one kind: such a run is
         // counted and recorded as one.
         let mut run = Run::default();
-        let mut count = |run: Run| {
-            if run.requests > 0 {
-                let bytes_done = run.blocks * u64::from(lane.block_bytes);
-                latency[run.direction].saturating_record_n(run.nanos, run.requests);
-                requests[run.direction] += run.requests;
-                bytes[run.direction] += bytes_done;
-                series.add(run.direction, run.requests, bytes_done);
-            }
-        };
-        for completion in lane.sink.as_slice() {
+        for completion in sink.as_slice() {
             let index = completion.token.0 as u16;
-            let slot = &lane.slots[usize::from(index)];
-            lane.free.push(index);
-            if !completion.status.is_ok() || *phase != Phase::Work {
+            let slot = &slots[usize::from(index)];
+            free.push(index);
+            if !completion.status.is_ok() {
+                plain = false;
                 continue;
             }
-            let (direction, nanos) = (slot.direction as usize, now.nanos_since(slot.start));
-            if run.direction != direction || run.nanos != nanos {
-                count(run);
-                run = Run { direction, nanos, ..Run::default() };
+            if run.start != slot.start || run.direction != slot.direction {
+                if self.phase == Phase::Work {
+                    self.tally.count(run, now, *block_bytes);
+                }
+                run = Run { direction: slot.direction, start: slot.start, requests: 0, blocks: 0 };
             }
             run.requests += 1;
             run.blocks += u64::from(slot.blocks);
         }
-        count(run);
+        if self.phase == Phase::Work {
+            self.tally.count(run, now, *block_bytes);
+        }
+        plain
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.started = Some(now);
+        if let Some(nanos) = self.plan.ending.after_nanos {
+            self.deadline = now.plus_nanos(nanos);
+        }
+        self.tally.series.start(now);
     }
 
     /// Errors and verification, for completions that need more than counting.
@@ -491,7 +530,7 @@ impl Job {
         let room = lane.channel.room().min(lane.free.len() + usize::from(lane.held.is_some()));
         let room = allowance.min(room as u64);
         if lane.uniform.is_some() && lane.held.is_none() {
-            let sent = lane.fill_uniform(room, &self.plan.ending, now);
+            let sent = lane.fill_uniform(room, now);
             self.started_requests += sent;
             return if sent > 0 { Progress::Worked } else { Progress::Resting };
         }
@@ -555,12 +594,12 @@ impl Job {
     fn send_result(&mut self) {
         let started = self.started.unwrap_or_default();
         let empty = || Histogram::new(1).expect("one digit always fits");
-        let latency = std::mem::replace(&mut self.latency, std::array::from_fn(|_| empty()));
+        let latency = std::mem::replace(&mut self.tally.latency, std::array::from_fn(|_| empty()));
         let mut latency = latency.into_iter();
         let directions = std::array::from_fn(|d| DirectionReport {
             latency: latency.next().unwrap_or_else(empty),
-            requests: self.requests[d],
-            bytes: self.bytes[d],
+            requests: self.tally.requests[d],
+            bytes: self.tally.bytes[d],
         });
         let verify = self.lanes.iter().filter_map(|lane| lane.verify.as_ref());
         let verify = verify.fold(VerifyReport::default(), |mut sum, v| {
@@ -570,7 +609,7 @@ impl Job {
         let result = JobResult {
             number: self.number,
             directions,
-            series: self.series.finish(),
+            series: self.tally.series.finish(),
             runtime_nanos: self.ended.nanos_since(started),
             errors: std::mem::take(&mut self.errors),
             verify: self.plan.verify_run.map(|_| verify),
@@ -583,31 +622,24 @@ impl Job {
 impl Task for Job {
     fn poll(&mut self, now: Instant) -> TaskState {
         if self.started.is_none() {
-            self.started = Some(now);
-            self.series.start(now);
+            self.begin(now);
         }
-        let late = |nanos| now.nanos_since(self.started.unwrap_or(now)) >= nanos;
-        if self.phase == Phase::Work && self.plan.ending.after_nanos.is_some_and(late) {
+        if (now >= self.deadline && self.phase == Phase::Work) || self.stop.load(Ordering::Relaxed)
+        {
             self.stopping = true;
         }
-        if self.stop.load(Ordering::Relaxed) {
-            self.stopping = true;
-        }
-        self.series.advance(now);
+        self.tally.series.advance(now);
         let mut progress = Progress::Resting;
         for at in 0..self.lanes.len() {
             let lane = &mut self.lanes[at];
             lane.sink.clear();
             progress = progress | lane.channel.poll(now, &mut lane.sink);
             if !lane.sink.is_empty() {
-                let lane = &self.lanes[at];
-                let plain = lane.sink.as_slice().iter().all(|c| c.status.is_ok());
-                if !plain || self.phase == Phase::Verify {
-                    self.complete_with_care(at);
-                }
-                self.complete(at, now);
                 if self.phase == Phase::Work {
                     self.ended = now;
+                }
+                if !self.complete(at, now) {
+                    self.complete_with_care(at);
                 }
             }
             if self.stopping {
@@ -640,10 +672,8 @@ impl Task for Job {
 
     fn arm(&mut self, wake: &mut WakeSet) {
         let started = self.started.unwrap_or_default();
-        if let Some(nanos) = self.plan.ending.after_nanos
-            && !self.stopping
-        {
-            wake.at(started.plus_nanos(nanos));
+        if self.deadline < Instant::MAX && !self.stopping {
+            wake.at(self.deadline);
         }
         if let Some(rate) = self.plan.rate_iops
             && !self.stopping

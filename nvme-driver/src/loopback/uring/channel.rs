@@ -53,6 +53,7 @@ pub(crate) struct UringChannel {
     next_deadline: Instant,
     /// Slots to send (again) that found no entry.
     resend: Vec<u16>,
+    armed: bool,
     mode: ClaimMode,
     target: Target,
     core: Arc<DeviceCore>,
@@ -135,6 +136,7 @@ impl UringChannel {
             deadlines: 0,
             next_deadline: Instant::MAX,
             resend: Vec::with_capacity(depth),
+            armed: false,
             mode,
             target,
             core: Arc::clone(core),
@@ -411,19 +413,25 @@ impl Channel for UringChannel {
     }
 
     fn arm(&mut self, wake: &mut WakeSet) {
-        if !self.refused.is_empty() || !self.resend.is_empty() || self.ring.has_work() {
+        if !self.refused.is_empty() || !self.resend.is_empty() {
             wake.ready();
-            return;
-        }
-        if self.free.len() < self.slots.len() {
-            wake.readable(self.ring.fd());
+        } else if self.free.len() < self.slots.len() {
+            self.armed = true;
+            match self.ring.arm() {
+                Some(fd) => wake.readable(fd),
+                None => wake.ready(),
+            }
         }
         if self.deadlines > 0 && self.next_deadline < Instant::MAX {
             wake.at(self.next_deadline);
         }
     }
 
-    fn disarm(&mut self) {}
+    fn disarm(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            self.ring.disarm();
+        }
+    }
 
     fn counters(&self) -> &Arc<Counters> {
         &self.counters
