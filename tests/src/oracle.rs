@@ -73,7 +73,7 @@ impl Oracle {
 
     /// A value that no write had before.
     pub fn value(&mut self) -> u64 {
-        self.tick() << 8 | 1
+        (self.tick() << 8) | 1
     }
 
     /// `value` is being written to a range from now on.

@@ -29,7 +29,7 @@ impl Random {
 
     /// Uniform in `0..end`; 0 if `end` is.
     pub fn below(&mut self, end: u64) -> u64 {
-        (u128::from(self.0.next_u64()) * u128::from(end) >> 64) as u64
+        ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
     /// True once in `n` times.
@@ -170,5 +170,67 @@ impl Simulation {
         }
         self.now = now.plus_nanos(self.random.below(STEP_NANOS));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strake_nvme_driver::poller::{Task, TaskState};
+
+    use super::*;
+
+    /// Waits for a time, and tells the poller which or forgets to.
+    struct Waits {
+        until: Instant,
+        tells: bool,
+    }
+
+    impl Task for Waits {
+        fn poll(&mut self, now: Instant) -> TaskState {
+            if now >= self.until {
+                TaskState::Finished
+            } else {
+                TaskState::Running(Progress::Waiting)
+            }
+        }
+
+        fn turn(&mut self, _to: Epoch) {}
+
+        fn oldest(&self) -> Option<Epoch> {
+            None
+        }
+
+        fn arm(&mut self, wake: &mut WakeSet) {
+            if self.tells {
+                wake.at(self.until);
+            }
+        }
+
+        fn disarm(&mut self) {}
+    }
+
+    fn run(tells: bool) -> Result<Instant, Stuck> {
+        let mut sim = Simulation::new(2, 1).unwrap();
+        let until = Instant::from_nanos(1_000_000_000);
+        sim.inbox(0).add(Box::new(Waits { until, tells })).unwrap();
+        let mut published = false;
+        sim.run(1000, |leader| {
+            if !published {
+                leader.publish().unwrap();
+            }
+            published = true;
+            leader.is_settled()
+        })?;
+        Ok(sim.now())
+    }
+
+    #[test]
+    fn time_jumps_to_what_was_armed() {
+        assert!(run(true).unwrap() >= Instant::from_nanos(1_000_000_000));
+    }
+
+    #[test]
+    fn a_task_that_forgets_to_arm_is_found_out() {
+        assert!(matches!(run(false), Err(Stuck::Asleep { .. })));
     }
 }

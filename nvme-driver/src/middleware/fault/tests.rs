@@ -179,7 +179,7 @@ fn a_misplaced_write_lands_at_another_multiple_of_its_length() {
     assert_eq!(rig.write(8, 4, 7), Status::Ok);
     let written = rig.written();
     assert_eq!(written.len(), 4);
-    assert!(written[0] % 4 == 0 && written[0] != 8, "{written:?}");
+    assert!(written[0].is_multiple_of(4) && written[0] != 8, "{written:?}");
     let mut rig = Rig::new(FaultPlan { misplace: 1.0, ..FaultPlan::default() });
     for _ in 0..32 {
         assert_eq!(rig.write(0, 32, 7), Status::Ok);
@@ -385,7 +385,8 @@ fn the_same_seed_replays_the_same_run_however_it_is_polled() {
         for n in 0..200u64 {
             // One at a time, so that order of completion does not change what is written.
             let lba = n * 7 % 56;
-            let status = if n % 3 == 0 { rig.read(lba, 8).0 } else { rig.write(lba, 8, n as u8) };
+            let status =
+                if n.is_multiple_of(3) { rig.read(lba, 8).0 } else { rig.write(lba, 8, n as u8) };
             log.push(status);
             for _ in 0..polls_between {
                 assert!(rig.poll(0).is_empty());
