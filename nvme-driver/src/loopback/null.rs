@@ -148,12 +148,16 @@ impl Channel for NullChannel {
 
     fn poll(&mut self, _now: crate::time::Instant, out: &mut Sink) -> Progress {
         let n = self.outstanding().min(out.room());
+        let mut ended = [0; 2];
         for _ in 0..n {
             let entry = &self.queue[self.ended & (self.queue.len() - 1)];
             self.ended = self.ended.wrapping_add(1);
-            self.memory.end(entry.epoch);
+            ended[usize::from(entry.epoch & 1)] += 1;
             self.counters.completion(entry.completion.status);
             out.push(entry.completion);
+        }
+        for (tag, n) in [(0, ended[0]), (1, ended[1])].into_iter().filter(|(_, n)| *n > 0) {
+            self.memory.end_many(tag, n);
         }
         if n > 0 { Progress::Worked } else { Progress::Resting }
     }

@@ -67,9 +67,14 @@ pub struct Poller {
     inbox: mpsc::Receiver<Box<dyn Task>>,
     inbox_full: Arc<AtomicBool>,
     epoch: Epoch,
-    /// When the round that is being accounted began, and whether it moved something.
-    since: Option<(Instant, bool)>,
-    stats: PollerStats,
+    /// When the first and the last round began, and whether the last one moved something.
+    first: Option<Instant>,
+    last: Instant,
+    moved: bool,
+    rounds: u64,
+    worked: u64,
+    busy_nanos: u64,
+    sleeps: u64,
 }
 
 impl Poller {
@@ -87,8 +92,13 @@ impl Poller {
             inbox,
             inbox_full,
             epoch: Epoch::default(),
-            since: None,
-            stats: PollerStats::default(),
+            first: None,
+            last: Instant::ZERO,
+            moved: false,
+            rounds: 0,
+            worked: 0,
+            busy_nanos: 0,
+            sleeps: 0,
         };
         (poller, tasks)
     }
@@ -108,11 +118,18 @@ impl Poller {
     /// How it spent its time.
     #[must_use]
     pub fn stats(&self) -> PollerStats {
-        self.stats
+        let total = self.last.nanos_since(self.first.unwrap_or(self.last));
+        PollerStats {
+            worked: self.worked,
+            idle: self.rounds - self.worked,
+            busy_nanos: self.busy_nanos,
+            idle_nanos: total.saturating_sub(self.busy_nanos),
+            sleeps: self.sleeps,
+        }
     }
 
     pub(super) fn count_sleep(&mut self) {
-        self.stats.sleeps += 1;
+        self.sleeps += 1;
     }
 
     /// True if it has no task (any more).
@@ -125,14 +142,10 @@ impl Poller {
     /// acknowledges. The time since the last round is booked as that round's.
     #[inline]
     pub fn step(&mut self, now: Instant) -> Progress {
-        if let Some((since, moved)) = self.since {
-            let nanos = now.nanos_since(since);
-            if moved {
-                self.stats.busy_nanos += nanos;
-            } else {
-                self.stats.idle_nanos += nanos;
-            }
+        if self.moved {
+            self.busy_nanos += now.nanos_since(self.last);
         }
+        self.last = now;
         let mut progress = self.take_in();
         if let Some(epoch) = self.follower.turn() {
             self.turn(epoch);
@@ -155,13 +168,9 @@ impl Poller {
             let oldest = self.tasks.iter().filter_map(|t| t.oldest()).min();
             self.follower.settle(oldest);
         }
-        let moved = progress == Progress::Worked;
-        if moved {
-            self.stats.worked += 1;
-        } else {
-            self.stats.idle += 1;
-        }
-        self.since = Some((now, moved));
+        self.moved = progress == Progress::Worked;
+        self.rounds += 1;
+        self.worked += u64::from(self.moved);
         progress
     }
 
@@ -176,6 +185,7 @@ impl Poller {
 
     #[cold]
     fn unpack(&mut self) -> Progress {
+        self.first.get_or_insert(self.last);
         let mut progress = Progress::Resting;
         while let Ok(mut task) = self.inbox.try_recv() {
             if self.epoch > Epoch::default() {
