@@ -448,7 +448,7 @@ impl Lane {
         if self.over || self.free.is_empty() {
             return None;
         }
-        let next = self.readback.as_mut().and_then(Readback::next);
+        let next = self.readback.as_mut().and_then(Readback::next_stretch);
         let Some((lba, blocks)) = next else {
             self.end(shared);
             return None;

@@ -57,7 +57,7 @@ impl Readback {
 
     /// The next stretch to read: written blocks side by side, at most a buffer; address and
     /// length.
-    pub fn next(&mut self) -> Option<(u64, u32)> {
+    pub fn next_stretch(&mut self) -> Option<(u64, u32)> {
         let rest = &self.generations[self.next as usize..];
         let start = self.next + rest.iter().position(|generation| *generation > 0)? as u64;
         let most = &self.generations[start as usize..];
