@@ -411,19 +411,22 @@ impl Channel for UringChannel {
     }
 
     fn arm(&mut self, wake: &mut WakeSet) {
-        if !self.refused.is_empty() || !self.resend.is_empty() || self.ring.has_work() {
+        let outstanding = self.free.len() < self.slots.len();
+        let bell = if outstanding { self.ring.hang_bell() } else { None };
+        let silent = outstanding && bell.is_none();
+        if silent || !self.refused.is_empty() || !self.resend.is_empty() || self.ring.has_work() {
             wake.ready();
             return;
         }
-        if self.free.len() < self.slots.len() {
-            wake.readable(self.ring.fd());
-        }
+        bell.into_iter().for_each(|fd| wake.readable(fd));
         if self.deadlines > 0 && self.next_deadline < Instant::MAX {
             wake.at(self.next_deadline);
         }
     }
 
-    fn disarm(&mut self) {}
+    fn disarm(&mut self) {
+        self.ring.take_bell();
+    }
 
     fn counters(&self) -> &Arc<Counters> {
         &self.counters

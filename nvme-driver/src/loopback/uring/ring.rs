@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::memory::{Region, RegionId, RegionTable};
 
@@ -22,6 +23,10 @@ pub(super) struct Ring {
     /// Entries pushed and not shown to the kernel yet.
     pushed: usize,
     enabled: bool,
+    /// Becomes readable when a completion waits to be run; registered only while the poller sleeps,
+    /// so that completions cost no wake-up before.
+    bell: EventFd,
+    bell_hung: bool,
 }
 
 /// One transfer: a piece of memory, or a list of pieces.
@@ -52,7 +57,8 @@ impl Ring {
         // Without it every transfer maps its buffer anew; slower and no more.
         let buffers = ring.submitter().register_buffers_sparse(RegionId::SLOTS as u32).is_ok();
         let registered = if buffers { vec![RegionId::NONE; RegionId::SLOTS] } else { Vec::new() };
-        Ok(Self { ring, registered, pushed: 0, enabled: false })
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
+        Ok(Self { ring, registered, pushed: 0, enabled: false, bell, bell_hung: false })
     }
 
     /// Brings the ring's buffer table up to `table`. Makes system calls for what changed only.
@@ -80,9 +86,25 @@ impl Ring {
         }
     }
 
-    /// What becomes readable when there are completions.
-    pub(super) fn fd(&self) -> RawFd {
-        self.ring.as_raw_fd()
+    /// What becomes readable when there are completions, until [`take_bell`](Self::take_bell);
+    /// `None` if the kernel refuses. Look for work *after* this: what came before rings no bell.
+    ///
+    /// The ring's own descriptor does not do: on a ring whose completions wait for this thread to
+    /// run them, nothing wakes this thread's poll(2) on it (since Linux 6.3 or so).
+    pub(super) fn hang_bell(&mut self) -> Option<RawFd> {
+        let fd = self.bell.as_raw_fd();
+        self.bell_hung =
+            self.bell_hung || self.ring.submitter().register_eventfd(fd).is_ok();
+        self.bell_hung.then_some(fd)
+    }
+
+    /// The poller is awake and looks by itself.
+    pub(super) fn take_bell(&mut self) {
+        if std::mem::take(&mut self.bell_hung) {
+            // If either fails, the bell rings once too often.
+            let _ = self.ring.submitter().unregister_eventfd();
+            let _ = self.bell.read();
+        }
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> bool {
