@@ -279,7 +279,7 @@ impl UringChannel {
             self.send(index);
             return None;
         }
-        Some(errno::status(code, slot.request.lba, slot.done / u64::from(slot.block_bytes)))
+        Some(errno::status(code, slot.request.lba, slot.done, slot.block_bytes))
     }
 
     /// Asks the kernel to end a slot early with `status`; it completes all the same, as the kernel
