@@ -69,6 +69,8 @@ enum Stage {
     Main,
     /// Zeroes by punching a hole, after the kernel refused the plain way.
     Punch,
+    /// Room for the hole just punched, where zeroes must stay allocated.
+    Allocate,
     /// The flush that makes a FUA request without data durable.
     Sync,
 }
@@ -172,6 +174,9 @@ impl UringChannel {
             (Stage::Main, Op::Deallocate) if self.target.is_node => {
                 self.ring.discard(at, len, user)
             }
+            (Stage::Allocate, _) => {
+                self.ring.fallocate(libc::FALLOC_FL_KEEP_SIZE, at, len, user)
+            }
             (_, Op::WriteZeroes { .. } | Op::Deallocate) => {
                 let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
                 self.ring.fallocate(mode, at, len, user)
@@ -248,6 +253,11 @@ impl UringChannel {
             }
             return Some(Status::Ok);
         }
+        if slot.stage == Stage::Punch && op == (Op::WriteZeroes { may_deallocate: false }) {
+            slot.stage = Stage::Allocate;
+            self.send(index);
+            return None;
+        }
         let fua = slot.request.flags.contains(Flags::FUA);
         if fua && slot.stage != Stage::Sync && op != Op::Flush {
             slot.stage = Stage::Sync;
@@ -264,14 +274,14 @@ impl UringChannel {
             self.send(index);
             return None;
         }
-        if code == libc::ECANCELED
+        // A worker that is stopped in the middle answers EINTR.
+        if (code == libc::ECANCELED || errno::is_passing(code))
             && let Some(status) = slot.stopped
         {
             return Some(status);
         }
-        let may_punch = matches!(slot.request.op, Op::WriteZeroes { may_deallocate: true });
         if code == libc::EOPNOTSUPP
-            && may_punch
+            && matches!(slot.request.op, Op::WriteZeroes { .. })
             && slot.stage == Stage::Main
             && !self.target.is_node
         {
