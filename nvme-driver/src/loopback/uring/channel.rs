@@ -210,9 +210,7 @@ impl UringChannel {
             (Stage::Main, Op::Deallocate) if self.target.is_node => {
                 self.ring.discard(at, len, user)
             }
-            (Stage::Allocate, _) => {
-                self.ring.fallocate(libc::FALLOC_FL_KEEP_SIZE, at, len, user)
-            }
+            (Stage::Allocate, _) => self.ring.fallocate(libc::FALLOC_FL_KEEP_SIZE, at, len, user),
             (_, Op::WriteZeroes { .. } | Op::Deallocate) => {
                 let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
                 self.ring.fallocate(mode, at, len, user)
@@ -469,9 +467,12 @@ impl Drop for UringChannel {
         while self.outstanding() > 0 {
             sink.clear();
             self.poll(Instant::ZERO, &mut sink);
-            // On another thread than the poller's the ring cannot be entered. The kernel has the
-            // pages pinned and ends the requests by itself when the ring is closed.
+            // On another thread than the poller's the ring cannot be entered: the kernel ends the
+            // requests by itself, some time after the ring is closed, and until then the memory
+            // is not ours to give back.
             if sink.is_empty() && self.ring.wait().is_err() {
+                self.memory.keep_mapped();
+                std::mem::forget(std::mem::take(&mut self.lists));
                 return;
             }
         }

@@ -93,8 +93,7 @@ impl Ring {
     /// run them, nothing wakes this thread's poll(2) on it (since Linux 6.3 or so).
     pub(super) fn hang_bell(&mut self) -> Option<RawFd> {
         let fd = self.bell.as_raw_fd();
-        self.bell_hung =
-            self.bell_hung || self.ring.submitter().register_eventfd(fd).is_ok();
+        self.bell_hung = self.bell_hung || self.ring.submitter().register_eventfd(fd).is_ok();
         self.bell_hung.then_some(fd)
     }
 
@@ -218,6 +217,15 @@ impl Ring {
     /// True if entries wait for the next `enter`, or completions to be taken.
     pub(super) fn has_work(&mut self) -> bool {
         self.pushed > 0 || self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+    }
+}
+
+impl Drop for Ring {
+    /// The kernel takes a closed ring apart in its own time, and would hold the file with its lock
+    /// until then: whoever claims it next would be refused.
+    fn drop(&mut self) {
+        // Fails on another thread than the poller's, where the claim is released a little later.
+        let _ = self.ring.submitter().unregister_files();
     }
 }
 
