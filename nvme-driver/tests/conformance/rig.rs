@@ -26,11 +26,7 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(device: &Arc<dyn Device>, mode: ClaimMode, depth: u16) -> Self {
-        let claim = device.claim(mode).expect("nobody else uses it");
-        Self::through(device, claim, depth)
-    }
-
-    pub fn through(device: &Arc<dyn Device>, claim: Claim, depth: u16) -> Self {
+        let claim = claim(device.as_ref(), mode);
         let memory = Memory::new(IovaAllocator::for_39_bits());
         let region = memory.add_anonymous(1 << 20).expect("memory");
         let options = OpenOptions { poller: PollerId(0), depth, memory: Arc::clone(&memory) };
@@ -130,13 +126,22 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Waits until nobody has a claim on it. A process that another test starts holds copies of all our
-/// descriptors, and with them their locks, for the moment between fork and exec.
+/// Claims a device that is free, or will be at once. A process that another test starts holds copies
+/// of all our descriptors, and with them their locks, for the moment between fork and exec.
 #[track_caller]
-pub fn wait_until_free(device: &dyn Device) {
+pub fn claim(device: &dyn Device, mode: ClaimMode) -> Claim {
     let start = Moment::now();
-    while let Err(e) = device.claim(ClaimMode::Exclusive) {
-        assert!(start.elapsed() < PATIENCE, "{e}");
+    loop {
+        match device.claim(mode) {
+            Ok(claim) => return claim,
+            Err(e) => assert!(start.elapsed() < PATIENCE, "{e}"),
+        }
         std::thread::yield_now();
     }
+}
+
+/// Waits until nobody has a claim on it.
+#[track_caller]
+pub fn wait_until_free(device: &dyn Device) {
+    drop(claim(device, ClaimMode::Exclusive));
 }
