@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
 
+use nix::sys::statvfs::fstatvfs;
+
 use crate::block::{
     Channel, ClaimMode, Completion, Counters, DeviceCore, Full, Lba, Limits, Op, OpenOptions,
     Progress, Request, Segment, Sink, Status, Token, WakeSet,
@@ -132,23 +134,33 @@ impl CopyChannel {
         }
     }
 
-    /// The store itself failed under a copy: the file shrank, or its file system has no page left
-    /// for a hole. The mapping holds a page of zeros in that place, so nothing of it is trusted
-    /// any more.
+    /// The store itself failed under a copy: the file shrank, its file system has no page left for
+    /// a hole, or its disk cannot read. The guard put pages of zeros there; the file takes their
+    /// place again, so that only requests that touch the trouble fail, and fail anew each time.
     #[cold]
     fn vanished(&self, job: &Job, fault: Fault) -> Status {
-        let len = self.file.as_ref().and_then(|f| f.metadata().ok()).map_or(0, |m| m.len());
-        if fault.offset < len {
+        let Some(file) = &self.file else { return Status::Gone };
+        let mended = self.store.mend(file);
+        let len = file.metadata().map_or(0, |m| m.len());
+        if fault.offset < len && is_full(file, job.bytes) {
             return Status::NoSpace;
         }
-        let first_bad = Lba(len / u64::from(self.limits.block_bytes));
-        Status::Medium { first_bad: first_bad.max(job.request.lba) }
+        // If it could not be mended, the fault may be an earlier request's.
+        let first_bad = fault.offset.min(len) / u64::from(self.limits.block_bytes);
+        let last = Lba(job.request.lba.0 + u64::from(job.request.blocks) - 1);
+        debug_assert!(mended.is_err() || first_bad <= last.0);
+        Status::Medium { first_bad: Lba(first_bad).clamp(job.request.lba, last) }
     }
 
     fn slot(&self, slot: u16, count: u16) -> &[Segment] {
         let start = usize::from(slot) * usize::from(self.limits.max_segments);
         &self.segments[start..start + usize::from(count)]
     }
+}
+
+/// True if the file system has less than `bytes` left.
+fn is_full(file: &File, bytes: u64) -> bool {
+    fstatvfs(file).is_ok_and(|fs| fs.blocks_available() * fs.fragment_size() < bytes)
 }
 
 impl Channel for CopyChannel {

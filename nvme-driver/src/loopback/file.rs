@@ -204,7 +204,8 @@ impl File {
             let users = self.node.map(NodeId::users).unwrap_or_default();
             elsewhere(match e.raw_os_error() {
                 Some(libc::EBUSY) if users.is_empty() => {
-                    "the kernel uses it (swap, or a device on top of it)".to_owned()
+                    "another process has it (another Strake?), or the kernel does (a mounted partition, swap, a device on top); fuser -v PATH and lsblk PATH tell"
+                        .to_owned()
                 }
                 Some(libc::EBUSY) => format!("it is {}", users.join(", ")),
                 _ => format!("cannot open it: {e}"),
@@ -213,7 +214,7 @@ impl File {
         match lock::lock(&file, mode) {
             Ok(true) => Ok(Arc::new(file)),
             Ok(false) => Err(elsewhere(
-                "another Strake process has claimed it; end that one first (fuser -v PATH names it)"
+                "another Strake process, or another handle here, has claimed it; end that one first (fuser -v PATH names it)"
                     .to_owned(),
             )),
             Err(e) => Err(elsewhere(format!("cannot lock it: {e}"))),

@@ -17,9 +17,18 @@ use crate::time::Instant;
 pub(super) struct MmapChannel {
     copy: CopyChannel,
     ring: UringChannel,
-    /// FUA writes whose copy is not done: each becomes a flush when it is.
-    fua: Vec<Token>,
+    /// FUA writes: each becomes a flush when its copy is done.
+    fua: Vec<FuaWrite>,
+    epoch: Epoch,
     depth: usize,
+}
+
+/// A write that is done when it is durable.
+struct FuaWrite {
+    token: Token,
+    /// The epoch of the write, and not of the flush that follows the copy.
+    epoch: Epoch,
+    copied: bool,
 }
 
 impl MmapChannel {
@@ -37,6 +46,7 @@ impl MmapChannel {
             copy: CopyChannel::new(core, &store, Some(file), mode, options, counters),
             ring,
             fua: Vec::with_capacity(depth),
+            epoch: Epoch::default(),
             depth,
         }
     }
@@ -49,11 +59,24 @@ impl MmapChannel {
     fn flush_fua(&mut self, start: usize, out: &mut Sink) {
         let Self { ring, fua, .. } = self;
         out.retain_from(start, |done| {
-            let Some(at) = fua.iter().position(|token| *token == done.token) else { return true };
-            fua.swap_remove(at);
+            let Some(at) = fua.iter().position(|w| w.token == done.token) else { return true };
             // There is room: all that is outstanding, this one included, fits the ring's depth.
-            !(done.status.is_ok() && ring.submit(&Request::flush(done.token), &[]).is_ok())
+            fua[at].copied = done.status.is_ok() && ring.flush_behind(done.token).is_ok();
+            if !fua[at].copied {
+                fua.swap_remove(at);
+                return true;
+            }
+            false
         });
+    }
+
+    /// Forgets the FUA writes whose flush is done.
+    fn end_fua(&mut self, start: usize, out: &Sink) {
+        for done in &out.as_slice()[start..] {
+            if let Some(at) = self.fua.iter().position(|w| w.copied && w.token == done.token) {
+                self.fua.swap_remove(at);
+            }
+        }
     }
 }
 
@@ -71,7 +94,8 @@ impl Channel for MmapChannel {
         }
         self.copy.submit(request, data)?;
         if request.flags.contains(Flags::FUA) && request.op.changes() {
-            self.fua.push(request.token);
+            let (token, epoch) = (request.token, self.epoch);
+            self.fua.push(FuaWrite { token, epoch, copied: false });
         }
         Ok(())
     }
@@ -83,7 +107,11 @@ impl Channel for MmapChannel {
             self.flush_fua(start, out);
         }
         if self.ring.room() < self.depth {
+            let start = out.len();
             progress = progress | self.ring.poll(now, out);
+            if !self.fua.is_empty() {
+                self.end_fua(start, out);
+            }
         }
         progress
     }
@@ -94,12 +122,14 @@ impl Channel for MmapChannel {
     }
 
     fn turn(&mut self, to: Epoch) {
+        self.epoch = to;
         self.copy.turn(to);
         self.ring.turn(to);
     }
 
     fn oldest(&self) -> Option<Epoch> {
-        [self.copy.oldest(), self.ring.oldest()].into_iter().flatten().min()
+        let fua = self.fua.iter().map(|w| w.epoch).min();
+        [self.copy.oldest(), self.ring.oldest(), fua].into_iter().flatten().min()
     }
 
     fn arm(&mut self, wake: &mut WakeSet) {

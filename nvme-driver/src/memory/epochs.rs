@@ -101,6 +101,12 @@ impl EpochMemory {
         [1 - now, now].into_iter().find(|i| self.outstanding[*i] > 0).map(|i| self.epochs[i])
     }
 
+    /// Keeps every region that an outstanding request may use mapped to the end of the process: for
+    /// a channel that ends without knowing when the device does.
+    pub fn keep_mapped(&self) {
+        self.tables.iter().for_each(|table| std::mem::forget(Arc::clone(table)));
+    }
+
     /// How many requests are outstanding.
     #[inline]
     #[must_use]

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 use memmap2::{Advice, MmapOptions};
@@ -21,6 +22,7 @@ pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     guard: Option<Guard>,
+    writable: bool,
     /// Declared after `guard`, so that the range is unmapped after it is no longer guarded.
     _owner: Box<dyn Any + Send + Sync>,
 }
@@ -54,7 +56,7 @@ impl Mapping {
 
     fn owned(mut map: memmap2::MmapMut) -> Self {
         let base = NonNull::new(map.as_mut_ptr()).expect("a mapping is never at address 0");
-        Self { base, len: map.len(), guard: None, _owner: Box::new(map) }
+        Self { base, len: map.len(), guard: None, writable: true, _owner: Box::new(map) }
     }
 
     /// The first `len` bytes of `file`, shared with everyone who has it open, under the SIGBUS
@@ -70,7 +72,7 @@ impl Mapping {
             if writable { options.map_raw(file)? } else { options.map_raw_read_only(file)? };
         let base = NonNull::new(map.as_mut_ptr()).expect("a mapping is never at address 0");
         let guard = Guard::new(base.as_ptr() as usize, map.len())?;
-        Ok(Self { base, len: map.len(), guard: Some(guard), _owner: Box::new(map) })
+        Ok(Self { base, len: map.len(), guard: Some(guard), writable, _owner: Box::new(map) })
     }
 
     /// A region of a guest's memory, under the SIGBUS guard.
@@ -82,7 +84,7 @@ impl Mapping {
             .ok_or_else(|| io::Error::other("guest region mapped at address 0"))?;
         let len = usize::try_from(region.len()).map_err(io::Error::other)?;
         let guard = Guard::new(base.as_ptr() as usize, len)?;
-        Ok(Self { base, len, guard: Some(guard), _owner: Box::new(region) })
+        Ok(Self { base, len, guard: Some(guard), writable: true, _owner: Box::new(region) })
     }
 
     /// First address.
@@ -110,6 +112,37 @@ impl Mapping {
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         self.guard.as_ref().and_then(Guard::fault)
+    }
+
+    /// Puts `file`, which this maps from its start, back where the guard put pages of zeros, and
+    /// forgets the faults. For a mapping with one user, who has told whom it concerns.
+    ///
+    /// # Errors
+    /// What the kernel says; the faults then stand.
+    pub(crate) fn mend(&self, file: &File) -> io::Result<()> {
+        let Some((guard, pages)) = self.guard.as_ref().and_then(|g| Some((g, g.faulted()?))) else {
+            return Ok(());
+        };
+        // Both within the mapping, so they fit.
+        let (start, end) = (pages.start as usize, (pages.end as usize).min(self.len));
+        let write = if self.writable { libc::PROT_WRITE } else { 0 };
+        // SAFETY: the range lies in this mapping, which is of the same file with the same
+        // protection; no Rust reference into it exists, and its one user is not copying.
+        let mapped = unsafe {
+            libc::mmap(
+                self.base.as_ptr().add(start).cast(),
+                end - start,
+                libc::PROT_READ | write,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.as_raw_fd(),
+                pages.start as libc::off_t,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        guard.forget();
+        Ok(())
     }
 
     /// Copies out `to.len()` bytes from `offset`. False, and nothing copied, if they do not lie in

@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "installs a signal handler and maps over faulting pages")]
 
 use std::io;
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -22,6 +23,8 @@ struct Slot {
     /// 0 = not guarding.
     end: AtomicUsize,
     fault: AtomicU64,
+    /// Every page that failed lies below this offset.
+    fault_end: AtomicU64,
 }
 
 static TABLE: [Slot; SLOTS] = [const {
@@ -30,12 +33,13 @@ static TABLE: [Slot; SLOTS] = [const {
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
         fault: AtomicU64::new(NO_FAULT),
+        fault_end: AtomicU64::new(0),
     }
 }; SLOTS];
 
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Where a guarded mapping first failed.
+/// Where a guarded mapping failed: its lowest page that did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Offset of the page in the mapping, in bytes.
@@ -61,6 +65,7 @@ impl Guard {
             })?;
         let entry = &TABLE[slot];
         entry.fault.store(NO_FAULT, Ordering::Relaxed);
+        entry.fault_end.store(0, Ordering::Relaxed);
         entry.start.store(start, Ordering::Relaxed);
         entry.end.store(start + len, Ordering::Release);
         Ok(Self { slot })
@@ -74,6 +79,19 @@ impl Guard {
             NO_FAULT => None,
             offset => Some(Fault { offset }),
         }
+    }
+
+    /// The offsets that every page of zeros lies in, if there is one.
+    pub(super) fn faulted(&self) -> Option<Range<u64>> {
+        let fault = self.fault()?;
+        Some(fault.offset..TABLE[self.slot].fault_end.load(Ordering::Acquire))
+    }
+
+    /// Forgets the faults: what is mapped is the file's again. Nobody may copy meanwhile.
+    pub(super) fn forget(&self) {
+        let entry = &TABLE[self.slot];
+        entry.fault.store(NO_FAULT, Ordering::Release);
+        entry.fault_end.store(0, Ordering::Release);
     }
 }
 
@@ -138,8 +156,8 @@ extern "C" fn on_sigbus(
             break;
         }
         let offset = (page - start) as u64;
-        // The first fault is the one that is reported.
-        let _ = entry.fault.compare_exchange(NO_FAULT, offset, Ordering::AcqRel, Ordering::Relaxed);
+        entry.fault_end.fetch_max(offset + PAGE as u64, Ordering::AcqRel);
+        entry.fault.fetch_min(offset, Ordering::AcqRel);
         return;
     }
     not_ours(signal, info, context);

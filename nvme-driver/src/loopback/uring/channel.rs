@@ -70,6 +70,8 @@ enum Stage {
     Main,
     /// Zeroes by punching a hole, after the kernel refused the plain way.
     Punch,
+    /// Room for the hole just punched, where zeroes must stay allocated.
+    Allocate,
     /// The flush that makes a FUA request without data durable.
     Sync,
 }
@@ -143,6 +145,42 @@ impl UringChannel {
         })
     }
 
+    /// A flush that belongs to a request done otherwise: nobody asked for it, so nobody counts it.
+    pub(crate) fn flush_behind(&mut self, token: Token) -> Result<(), Full> {
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        let epoch = self.memory.begin();
+        self.take(&Request::flush(token), &[], epoch)
+    }
+
+    /// Takes a request that passed its checks.
+    fn take(&mut self, request: &Request, data: &[Segment], epoch: u8) -> Result<(), Full> {
+        let index = self.free.pop().ok_or(Full)?;
+        let bytes = self.limits.bytes(request.blocks);
+        let first = usize::from(index) * self.max_segments;
+        self.segments[first..first + data.len()].copy_from_slice(data);
+        self.slots[usize::from(index)] = Slot {
+            request: *request,
+            stage: Stage::Main,
+            epoch,
+            attempts: 0,
+            stopped: None,
+            // At most `max_segments`, a u16.
+            count: data.len() as u16,
+            start: request.lba.0 * u64::from(self.limits.block_bytes),
+            bytes,
+            done: 0,
+            block_bytes: self.limits.block_bytes,
+        };
+        if let Some(deadline) = request.deadline {
+            self.deadlines += 1;
+            self.next_deadline = self.next_deadline.min(deadline);
+        }
+        self.send(index);
+        Ok(())
+    }
+
     fn outstanding(&self) -> usize {
         self.slots.len() - self.free.len() + self.refused.len()
     }
@@ -174,6 +212,7 @@ impl UringChannel {
             (Stage::Main, Op::Deallocate) if self.target.is_node => {
                 self.ring.discard(at, len, user)
             }
+            (Stage::Allocate, _) => self.ring.fallocate(libc::FALLOC_FL_KEEP_SIZE, at, len, user),
             (_, Op::WriteZeroes { .. } | Op::Deallocate) => {
                 let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
                 self.ring.fallocate(mode, at, len, user)
@@ -250,6 +289,11 @@ impl UringChannel {
             }
             return Some(Status::Ok);
         }
+        if slot.stage == Stage::Punch && op == (Op::WriteZeroes { may_deallocate: false }) {
+            slot.stage = Stage::Allocate;
+            self.send(index);
+            return None;
+        }
         let fua = slot.request.flags.contains(Flags::FUA);
         if fua && slot.stage != Stage::Sync && op != Op::Flush {
             slot.stage = Stage::Sync;
@@ -266,14 +310,14 @@ impl UringChannel {
             self.send(index);
             return None;
         }
-        if code == libc::ECANCELED
+        // A worker that is stopped in the middle answers EINTR.
+        if (code == libc::ECANCELED || errno::is_passing(code))
             && let Some(status) = slot.stopped
         {
             return Some(status);
         }
-        let may_punch = matches!(slot.request.op, Op::WriteZeroes { may_deallocate: true });
         if code == libc::EOPNOTSUPP
-            && may_punch
+            && matches!(slot.request.op, Op::WriteZeroes { .. })
             && slot.stage == Stage::Main
             && !self.target.is_node
         {
@@ -281,7 +325,7 @@ impl UringChannel {
             self.send(index);
             return None;
         }
-        Some(errno::status(code, slot.request.lba, slot.done / u64::from(slot.block_bytes)))
+        Some(errno::status(code, slot.request.lba, slot.done, slot.block_bytes))
     }
 
     /// Asks the kernel to end a slot early with `status`; it completes all the same, as the kernel
@@ -334,30 +378,8 @@ impl Channel for UringChannel {
             self.refused.push_back((Completion { token: request.token, status }, epoch));
             return Ok(());
         }
-        let index = self.free.pop().ok_or(Full)?;
-        let bytes = self.limits.bytes(request.blocks);
-        self.counters.request(request.op, bytes);
-        let first = usize::from(index) * self.max_segments;
-        self.segments[first..first + data.len()].copy_from_slice(data);
-        self.slots[usize::from(index)] = Slot {
-            request: *request,
-            stage: Stage::Main,
-            epoch,
-            attempts: 0,
-            stopped: None,
-            // At most `max_segments`, a u16.
-            count: data.len() as u16,
-            start: request.lba.0 * u64::from(self.limits.block_bytes),
-            bytes,
-            done: 0,
-            block_bytes: self.limits.block_bytes,
-        };
-        if let Some(deadline) = request.deadline {
-            self.deadlines += 1;
-            self.next_deadline = self.next_deadline.min(deadline);
-        }
-        self.send(index);
-        Ok(())
+        self.counters.request(request.op, self.limits.bytes(request.blocks));
+        self.take(request, data, epoch)
     }
 
     fn poll(&mut self, now: Instant, out: &mut Sink) -> Progress {
@@ -450,9 +472,12 @@ impl Drop for UringChannel {
         while self.outstanding() > 0 {
             sink.clear();
             self.poll(Instant::ZERO, &mut sink);
-            // On another thread than the poller's the ring cannot be entered. The kernel has the
-            // pages pinned and ends the requests by itself when the ring is closed.
+            // On another thread than the poller's the ring cannot be entered: the kernel ends the
+            // requests by itself, some time after the ring is closed, and until then the memory
+            // is not ours to give back.
             if sink.is_empty() && self.ring.wait().is_err() {
+                self.memory.keep_mapped();
+                std::mem::forget(std::mem::take(&mut self.lists));
                 return;
             }
         }

@@ -2,14 +2,14 @@
 
 use crate::block::{Lba, Status};
 
-/// The status for errno `code` of a request whose first `done` blocks, from `lba`, were
-/// transferred.
-pub(super) fn status(code: i32, lba: Lba, done: u64) -> Status {
-    let first_bad = Lba(lba.0 + done);
+/// The status for errno `code` of a request from `lba` on, of which `done_bytes` were transferred.
+pub(super) fn status(code: i32, lba: Lba, done_bytes: u64, block_bytes: u32) -> Status {
+    let first_bad = Lba(lba.0 + done_bytes / u64::from(block_bytes));
     match code {
         libc::EIO | libc::EILSEQ | libc::ENODATA => Status::Medium { first_bad },
-        // A direct request beyond what is left of a file that shrank.
-        libc::EINVAL if done > 0 => Status::Medium { first_bad },
+        // A direct request that goes on after a short one: a file that shrank, perhaps in the middle
+        // of a block.
+        libc::EINVAL if done_bytes > 0 => Status::Medium { first_bad },
         libc::ENOSPC | libc::EDQUOT | libc::EFBIG => Status::NoSpace,
         libc::EROFS | libc::EPERM | libc::EBADF => Status::ReadOnly,
         libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => Status::Unsupported,
@@ -35,14 +35,15 @@ mod tests {
 
     #[test]
     fn errors_keep_what_went_wrong_and_where() {
-        let at = |code| status(code, Lba(100), 3);
+        let at = |code| status(code, Lba(100), 3 * 512 + 100, 512);
         assert_eq!(at(libc::EIO), Status::Medium { first_bad: Lba(103) });
+        assert_eq!(at(libc::EINVAL), Status::Medium { first_bad: Lba(103) });
         assert_eq!(at(libc::ENOSPC), Status::NoSpace);
         assert_eq!(at(libc::ENXIO), Status::Gone);
         let busy = Status::Device { code: libc::EBUSY as u16, retryable: true };
         assert_eq!(at(libc::EBUSY), busy);
         assert_eq!(
-            status(libc::EINVAL, Lba(0), 0),
+            status(libc::EINVAL, Lba(0), 0, 512),
             Status::Device { code: libc::EINVAL as u16, retryable: false }
         );
     }

@@ -219,6 +219,15 @@ impl Ring {
     }
 }
 
+impl Drop for Ring {
+    /// The kernel takes a closed ring apart in its own time, and would hold the file with its lock
+    /// until then: whoever claims it next would be refused.
+    fn drop(&mut self) {
+        // Fails on another thread than the poller's, where the claim is released a little later.
+        let _ = self.ring.submitter().unregister_files();
+    }
+}
+
 const EMPTY: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 fn explain(error: &io::Error) -> io::Error {
