@@ -12,6 +12,7 @@ pub mod fio_json;
 pub mod guard;
 pub mod job;
 pub mod options;
+pub mod output;
 pub mod plot;
 pub mod progress;
 pub mod report;
