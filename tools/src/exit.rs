@@ -1,5 +1,6 @@
 //! How the command ends: one line on standard error, and a code.
 
+use std::io::{Write, stderr};
 use std::process::ExitCode;
 
 use crate::bench::run::Failure;
@@ -17,7 +18,9 @@ pub fn fail(failure: &Failure) -> ExitCode {
     let (text, code) = match failure {
         Failure::Usage(text) => (text, USAGE),
         Failure::Run(text) => (text, FAILED),
+        Failure::Interrupted => return ExitCode::from(INTERRUPTED),
     };
-    eprintln!("strake: {text}");
+    // Standard error may be closed; the code says it all the same.
+    let _ = writeln!(stderr(), "strake: {text}");
     ExitCode::from(code)
 }

@@ -168,10 +168,10 @@ pub struct WakeSet {
 }
 
 impl WakeSet {
-    /// An empty set.
+    /// An empty set, with room for the descriptors of as many channels as a poller mostly has.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self { fds: Vec::with_capacity(64), ..Self::default() }
     }
 
     /// Forgets everything, keeping the allocation.

@@ -1,8 +1,7 @@
 //! The command itself: devices in, summary out, exit code.
 
-use std::fs::File;
 use std::io::{self, IsTerminal, Write, stdout};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,6 +10,7 @@ use tracing::warn;
 
 use super::fio_json::FioJson;
 use super::options::{BenchOptions, OutputFormat, OutputOptions};
+use super::output::OutputFile;
 use super::progress::Progress;
 use super::report::Report;
 use super::run::{self, Failure, Watch};
@@ -43,6 +43,7 @@ fn try_bench(
     if let Some(temporary) = &temporary {
         options.devices = vec![format!("a temporary file in {}", temporary.folder().display())];
     }
+    run::plan(&options, &opened.devices).inspect_err(|_| opened.undo())?;
     if !options.rw.changes() {
         opened.devices.iter().filter_map(guard::holes).for_each(|line| warn!("{line}"));
     }
@@ -55,7 +56,7 @@ fn try_bench(
     traced
         .and_then(|()| opened.drain())
         .map_err(|e| Failure::Run(format!("cannot write the trace: {e}")))?;
-    let report = report?;
+    let report = report.inspect_err(|_| opened.undo())?;
     sinks.write(&report, output)?;
     Ok(report)
 }
@@ -99,6 +100,9 @@ pub fn temporary(
     bar.finish_and_clear();
     let folder = std::env::temp_dir();
     let file = file.map_err(|e| {
+        if e.kind() == io::ErrorKind::Interrupted {
+            return Failure::Interrupted;
+        }
         Failure::Run(format!(
             "cannot lay out a temporary file of {bytes} bytes in {}: {e}; set TMPDIR or give --size or a device",
             folder.display()
@@ -111,19 +115,19 @@ pub fn temporary(
 /// Where the summary and the plot go: opened before the run, so that a typing mistake costs no
 /// hour.
 struct Sinks {
-    output: Option<File>,
-    plot: Option<File>,
+    output: Option<OutputFile>,
+    plot: Option<OutputFile>,
 }
 
 impl Sinks {
     fn open(options: &OutputOptions) -> Result<Self, Failure> {
-        let create = |path: &Path| {
-            File::create(path)
+        let open = |path: &PathBuf| {
+            OutputFile::open(path)
                 .map_err(|e| Failure::Usage(format!("cannot write {}: {e}", path.display())))
         };
         Ok(Self {
-            output: options.output.as_deref().map(create).transpose()?,
-            plot: options.plot.as_deref().map(create).transpose()?,
+            output: options.output.as_ref().map(open).transpose()?,
+            plot: options.plot.as_ref().map(open).transpose()?,
         })
     }
 
@@ -139,7 +143,7 @@ impl Sinks {
         }
         .map_err(failed)?;
         match &mut self.output {
-            Some(file) => file.write_all(&bytes).map_err(failed)?,
+            Some(file) => file.write(&bytes).map_err(failed)?,
             None => match stdout().write_all(&bytes) {
                 // `strake bench | head` is no error.
                 Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
@@ -148,7 +152,7 @@ impl Sinks {
         }
         if let Some(file) = &mut self.plot {
             let svg = plot::svg(report).map_err(|e| Failure::Run(format!("cannot draw: {e}")))?;
-            file.write_all(svg.as_bytes())
+            file.write(svg.as_bytes())
                 .map_err(|e| Failure::Run(format!("cannot write the plot: {e}")))?;
         }
         Ok(())
@@ -159,7 +163,9 @@ impl Sinks {
 #[must_use]
 pub fn conclude(report: &Report) -> ExitCode {
     let errors: Vec<(&String, &u64)> = report.jobs.iter().flat_map(|j| &j.errors).collect();
-    if let Some((text, _)) = errors.first() {
+    // What was counted without a place is the last to name.
+    let placed = errors.iter().find(|(text, _)| !text.ends_with(": others"));
+    if let Some((text, _)) = placed.or(errors.first()) {
         let total: u64 = errors.iter().map(|(_, n)| **n).sum();
         let more = if total > 1 { format!(" (and {} more)", total - 1) } else { String::new() };
         return exit::fail(&Failure::Run(format!("I/O failed: {text}{more}")));
@@ -174,7 +180,7 @@ pub fn conclude(report: &Report) -> ExitCode {
     }
     if report.interrupted {
         if io::stderr().is_terminal() {
-            eprintln!("strake: interrupted");
+            let _ = writeln!(io::stderr(), "strake: interrupted");
         }
         return ExitCode::from(exit::INTERRUPTED);
     }

@@ -14,6 +14,7 @@ pub mod guard;
 pub mod job;
 pub mod lane;
 pub mod options;
+pub mod output;
 pub mod plot;
 pub mod progress;
 pub mod readback;

@@ -34,6 +34,8 @@ pub enum Failure {
     Usage(String),
     /// What was asked cannot be done: exit code 1.
     Run(String),
+    /// A signal came before there was anything to sum up: exit code 130.
+    Interrupted,
 }
 
 /// What goes on beside a run: shown while it lasts.
@@ -62,16 +64,8 @@ pub fn run(
     stop: &Arc<AtomicBool>,
     watch: &mut dyn Watch,
 ) -> Result<Report, Failure> {
-    options.check().map_err(Failure::Usage)?;
+    let extents = plan(options, &devices)?;
     let memory = Memory::new(IovaAllocator::for_39_bits());
-    if options.virtual_time {
-        devices.iter().try_for_each(check_virtual).map_err(Failure::Usage)?;
-    }
-    let extents: Vec<(Extent, u32)> = devices
-        .iter()
-        .map(|device| extent(options, device.as_ref()))
-        .collect::<Result<_, _>>()
-        .map_err(Failure::Usage)?;
     if options.rw.changes() && !options.force {
         guard::refuse_if_in_use(&devices, &memory).map_err(Failure::Run)?;
     }
@@ -153,6 +147,23 @@ pub fn run(
         interrupted: stop.load(Ordering::Relaxed),
         verify,
     })
+}
+
+/// What the options mean on these devices: the part of each to use, and its logical block. Touches
+/// nothing.
+///
+/// # Errors
+/// The options make no sense, or not on these devices.
+pub fn plan(
+    options: &BenchOptions,
+    devices: &[Arc<dyn Device>],
+) -> Result<Vec<(Extent, u32)>, Failure> {
+    options.check().map_err(Failure::Usage)?;
+    if options.virtual_time {
+        devices.iter().try_for_each(check_virtual).map_err(Failure::Usage)?;
+    }
+    let extents = devices.iter().map(|device| extent(options, device.as_ref()));
+    extents.collect::<Result<_, _>>().map_err(Failure::Usage)
 }
 
 /// True if a model stands anywhere in the device's tree.
