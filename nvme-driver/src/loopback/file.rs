@@ -63,6 +63,7 @@ struct Wishes {
     rotational: Option<bool>,
     read_only: bool,
     size: Option<u64>,
+    name: Option<String>,
 }
 
 impl Wishes {
@@ -76,6 +77,7 @@ impl Wishes {
             rotational: uri.flag("rotational")?,
             read_only: uri.flag("ro")?.unwrap_or(false),
             size: uri.size("size")?,
+            name: uri.option("name")?,
         };
         uri.finish()?;
         if wishes.block.is_some_and(|b| !b.is_power_of_two() || !(512..=65_536).contains(&b)) {
@@ -97,7 +99,7 @@ impl Wishes {
 }
 
 impl File {
-    /// Opens `file:PATH?engine=&block=&write_unit=&io_opt=&rotational=&size=&direct=&ro=`.
+    /// Opens `file:PATH?engine=&block=&write_unit=&io_opt=&rotational=&size=&direct=&ro=&name=`.
     /// With `size` the file is created, sparse, if it is not there.
     ///
     /// # Errors
@@ -154,14 +156,15 @@ impl File {
                     }
                 },
             )?;
-        let name = path.file_name().map_or(uri.body().into(), |n| n.to_string_lossy());
+        let own_name = || path.file_name().map_or(uri.body().into(), |n| n.to_string_lossy());
+        let name = wishes.name.clone().unwrap_or_else(|| own_name().into_owned());
         let identity = Identity {
             id: match node {
                 Some(node) => format!("node-{}:{}", node.major, node.minor),
                 None => format!("file-{}-{}", metadata.dev(), metadata.ino()),
             },
             uri: uri.to_string(),
-            name: name.into_owned(),
+            name,
             kind: if node.is_some() { Kind::Node } else { Kind::File },
         };
         Ok(Self { core: Arc::new(DeviceCore::new(identity, limits)), path, node, engine, direct })

@@ -21,6 +21,8 @@ const GONE: u64 = u64::MAX;
 #[derive(Debug)]
 struct Shared {
     published: CachePadded<AtomicU64>,
+    /// By follower: the epoch it switched to.
+    turned: Box<[CachePadded<AtomicU64>]>,
     acknowledged: Box<[CachePadded<AtomicU64>]>,
 }
 
@@ -49,9 +51,9 @@ impl Leader {
     /// A leader, and one follower for each waker's poller, in their order.
     #[must_use]
     pub fn new(wakers: Vec<Waker>) -> (Self, Vec<Follower>) {
-        let acknowledged = wakers.iter().map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+        let zeros = || wakers.iter().map(|_| CachePadded::new(AtomicU64::new(0))).collect();
         let published = CachePadded::new(AtomicU64::new(0));
-        let shared = Arc::new(Shared { published, acknowledged });
+        let shared = Arc::new(Shared { published, turned: zeros(), acknowledged: zeros() });
         let follower =
             |at| Follower { shared: Arc::clone(&shared), at, turned: 0, acknowledged: 0 };
         let followers = (0..wakers.len()).map(follower).collect();
@@ -82,6 +84,16 @@ impl Leader {
         Ok(Epoch(next))
     }
 
+    /// True when every poller has switched to the newest epoch: nothing that begins from now on
+    /// goes by an older one. What a request waits for that is itself outstanding, such as a write
+    /// that waits for the change of membership that it caused: it would hold up
+    /// [`is_settled`](Self::is_settled) for ever.
+    #[must_use]
+    pub fn has_turned(&self) -> bool {
+        let newest = self.epoch().0;
+        self.shared.turned.iter().all(|t| t.load(Ordering::Acquire) >= newest)
+    }
+
     /// True when every poller has acknowledged the newest epoch.
     #[must_use]
     pub fn is_settled(&self) -> bool {
@@ -107,6 +119,8 @@ impl Follower {
             return None;
         }
         self.turned = published;
+        // The caller switches before it begins anything else, so this may be shown at once.
+        self.shared.turned[self.at].store(published, Ordering::Release);
         Some(Epoch(published))
     }
 
@@ -131,6 +145,7 @@ impl Follower {
 impl Drop for Follower {
     /// A poller that is gone has nothing outstanding and holds nobody up.
     fn drop(&mut self) {
+        self.shared.turned[self.at].store(GONE, Ordering::Release);
         self.shared.acknowledged[self.at].store(GONE, Ordering::Release);
     }
 }
@@ -146,11 +161,14 @@ mod tests {
         assert_eq!(leader.publish(), Ok(Epoch(1)));
         assert_eq!(leader.publish(), Err(Unfinished(Epoch(1))));
         assert_eq!(followers[0].turn(), Some(Epoch(1)));
+        assert!(!leader.has_turned());
         assert_eq!(followers[0].turn(), None);
         followers[0].settle(Some(Epoch(0)));
         assert_eq!(leader.slowest(), Some(PollerId(0)));
         followers[0].settle(Some(Epoch(1)));
         assert_eq!(leader.slowest(), Some(PollerId(1)));
+        assert_eq!(followers[1].turn(), Some(Epoch(1)));
+        assert!(leader.has_turned() && !leader.is_settled());
         drop(followers);
         assert!(leader.is_settled(), "a poller that is gone holds nobody up");
         assert_eq!(leader.publish(), Ok(Epoch(2)));

@@ -108,7 +108,7 @@ pub fn temporary(
             folder.display()
         ))
     })?;
-    options.devices = vec![file.path()];
+    options.devices = vec![format!("file:{}?name=temporary", file.path())];
     Ok(Some(file))
 }
 

@@ -73,7 +73,7 @@ pub fn run(
     let mut benched = Vec::new();
     for (device, (extent, block_bytes)) in devices.into_iter().zip(extents) {
         let claim = device.claim(mode).map_err(|e| Failure::Run(e.to_string()))?;
-        let before = (device.counters(), leaf_counters(device.as_ref()));
+        let before = (device.counters(), below(device.as_ref()));
         benched.push(Benched { device, claim, extent, block_bytes, before });
     }
 
@@ -133,7 +133,7 @@ pub fn run(
             identity: b.device.identity().clone(),
             limits: (*b.device.limits()).clone(),
             top: b.device.counters() - b.before.0,
-            leaves: leaf_counters(b.device.as_ref()) - b.before.1,
+            leaves: below(b.device.as_ref()) - b.before.1,
         })
         .collect();
     Ok(Report {
@@ -164,6 +164,16 @@ pub fn plan(
     }
     let extents = devices.iter().map(|device| extent(options, device.as_ref()));
     extents.collect::<Result<_, _>>().map_err(Failure::Usage)
+}
+
+/// What reached the leaves, with the writes that cost a read-modify-write wherever in the tree
+/// they were seen: a model notices them, and the memory under it does not.
+fn below(device: &dyn Device) -> CounterSnapshot {
+    fn unsized_writes(device: &dyn Device) -> u64 {
+        let members = device.members().iter().map(|m| unsized_writes(m.as_ref()));
+        device.counters().unsized_writes.max(members.sum())
+    }
+    CounterSnapshot { unsized_writes: unsized_writes(device), ..leaf_counters(device) }
 }
 
 /// True if a model stands anywhere in the device's tree.
