@@ -265,7 +265,7 @@ fn load(rig: &mut Rig) {
         let token = rig.token();
         let data = [rig.segment(token.0 % 8 * (64 << 10), blocks)];
         let lba = Lba(token.0 * u64::from(blocks) % (rig.limits.blocks - u64::from(blocks)));
-        if token.0 % 2 == 0 {
+        if token.0.is_multiple_of(2) {
             rig.submit(&Request::write(lba, blocks, token), &data);
         } else {
             rig.submit(&Request::read(lba, blocks, token), &data);
