@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::options::{BenchOptions, OutputOptions};
+use crate::trace::TraceCommand;
 
 /// Polled storage from user space: bench drives, files and models.
 #[derive(Debug, Parser)]
@@ -17,6 +18,9 @@ pub enum Command {
     /// Measure devices, in fio's words.
     #[command(after_long_help = BENCH_EXAMPLES, after_help = "Examples: see --help")]
     Bench(Bench),
+    /// Run a workload and show each I/O: time, device, op, sector, bytes, latency.
+    #[command(after_long_help = TRACE_EXAMPLES, after_help = "Examples: see --help")]
+    Trace(TraceCommand),
 }
 
 #[derive(Debug, Args)]
@@ -51,3 +55,14 @@ Devices:
 
 Exit codes: 0 done; 1 an I/O, a device or a verification failed; 2 the options make no sense;
 130 ended by Ctrl-C or a signal, after the summary so far.";
+
+const TRACE_EXAMPLES: &str = "\
+Examples:
+  strake trace model:p5520 --rw=randwrite --bs=3584 --iodepth=1 --number_ios=5 --virtual-time
+      five writes that are no whole write unit of the drive
+  strake trace /srv/test --rw=randread --number_ios=1000 --json -o trace.jsonl
+      one JSON object a line, into a file
+
+Columns: time in seconds at the completion, device, op (R read, W write, F flush, Z write zeroes,
+D deallocate), address in sectors of 512 bytes, bytes, latency in milliseconds, and the status if
+it is not ok. To trace a bench of your own, wrap its device: strake bench trace:FILE@DEVICE";

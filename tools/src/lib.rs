@@ -6,3 +6,4 @@ pub mod clock;
 pub mod devices;
 pub mod exit;
 pub mod signatures;
+pub mod trace;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 use strake_tools::cli::{Cli, Command};
-use strake_tools::{bench, exit};
+use strake_tools::{bench, exit, trace};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -31,5 +31,6 @@ fn main() -> ExitCode {
     }
     match cli.command {
         Command::Bench(args) => bench::command::bench(args.bench, &args.output, &stop),
+        Command::Trace(args) => trace::trace(args, &stop),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::counters::Counters;
 use super::request::{Request, Segment, Token};
-use super::status::Completion;
+use super::status::{Completion, Status};
 use crate::poller::Epoch;
 use crate::time::Instant;
 
@@ -73,38 +73,40 @@ impl BitOr for Progress {
     type Output = Self;
     #[inline]
     fn bitor(self, other: Self) -> Self {
-        self.max(other)
+        if (self as u8) < other as u8 { other } else { self }
     }
 }
 
 /// Where a poll puts completions: bounded, allocated once.
 #[derive(Debug)]
 pub struct Sink {
-    done: Vec<Completion>,
-    capacity: usize,
+    done: Box<[Completion]>,
+    len: usize,
 }
 
 impl Sink {
     /// A sink for up to `capacity` completions a poll.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { done: Vec::with_capacity(capacity), capacity }
+        let empty = Completion { token: Token(0), status: Status::Ok };
+        Self { done: vec![empty; capacity].into(), len: 0 }
     }
 
     /// How many more it takes.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
-        self.capacity - self.done.len()
+        self.done.len() - self.len
     }
 
     /// Adds one. False, and nothing added, if there is no room.
     #[inline]
     pub fn push(&mut self, completion: Completion) -> bool {
-        // The length stays below a capacity that was allocated in `new`, so this never reallocates.
-        let fits = self.done.len() < self.capacity;
-        if fits {
-            self.done.push(completion);
+        let place = self.done.get_mut(self.len);
+        let fits = place.is_some();
+        if let Some(place) = place {
+            *place = completion;
+            self.len += 1;
         }
         fits
     }
@@ -113,46 +115,46 @@ impl Sink {
     #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[Completion] {
-        &self.done
+        &self.done[..self.len]
     }
 
     /// The completions so far, for a wrapper that translates them on the way up.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [Completion] {
-        &mut self.done
+        &mut self.done[..self.len]
     }
 
     /// Keeps only those that `keep` says yes to; a wrapper takes its own out this way.
     pub fn retain_from(&mut self, start: usize, mut keep: impl FnMut(&mut Completion) -> bool) {
         let mut kept = start;
-        for i in start..self.done.len() {
+        for i in start..self.len {
             let mut completion = self.done[i];
             if keep(&mut completion) {
                 self.done[kept] = completion;
                 kept += 1;
             }
         }
-        self.done.truncate(kept);
+        self.len = kept.min(self.len);
     }
 
     /// Number of completions so far.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.done.len()
+        self.len
     }
 
     /// True if there is none.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.done.is_empty()
+        self.len == 0
     }
 
     /// Empties it, keeping the allocation.
     #[inline]
     pub fn clear(&mut self) {
-        self.done.clear();
+        self.len = 0;
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use nix::sys::statvfs::fstatvfs;
 
+use super::ahead;
 use crate::block::{
     Channel, ClaimMode, Completion, Counters, DeviceCore, Full, Lba, Limits, Op, OpenOptions,
     Progress, Request, Segment, Sink, Status, Token, WakeSet,
@@ -88,6 +89,9 @@ impl CopyChannel {
     /// Does the work of a job that passed the checks.
     #[inline]
     fn execute(&self, job: &Job) -> Status {
+        let next = self.queue.front().filter(|next| next.bytes > 0);
+        // A hint only, so an address beyond the store is no harm.
+        let next = next.map(|next| store_hint(&self.store, next.start));
         let (start, len) = (job.start, job.bytes);
         if start + len > self.store.len() as u64 {
             return Status::OutOfRange;
@@ -116,9 +120,9 @@ impl CopyChannel {
                     // A store is never a registered region, so the two do not overlap.
                     unsafe {
                         if job.request.op == Op::Read {
-                            memory.copy_from_nonoverlapping(at, len);
+                            ahead::copy(memory, at, len, next);
                         } else {
-                            at.copy_from_nonoverlapping(memory, len);
+                            ahead::copy(at, memory, len, next);
                         }
                         at = at.add(len);
                     }
@@ -156,6 +160,10 @@ impl CopyChannel {
         let start = usize::from(slot) * usize::from(self.limits.max_segments);
         &self.segments[start..start + usize::from(count)]
     }
+}
+
+fn store_hint(store: &Mapping, offset: u64) -> *const u8 {
+    store.base().as_ptr().wrapping_add(offset as usize)
 }
 
 /// True if the file system has less than `bytes` left.

@@ -83,14 +83,26 @@ impl Mem {
     pub fn with_limits(identity: Identity, limits: Limits) -> Result<Self, LoopbackError> {
         let refused = |source| LoopbackError::Io {
             device: identity.uri.clone(),
-            what: format!("cannot map {} bytes of memory", limits.capacity_bytes()),
+            what: format!("cannot take {} bytes of memory", limits.capacity_bytes()),
             source,
         };
+        let available = available_bytes();
+        if available.is_some_and(|bytes| bytes < limits.capacity_bytes()) {
+            let have = available.unwrap_or(0);
+            return Err(refused(std::io::Error::other(format!("only {have} bytes are available"))));
+        }
         let len = usize::try_from(limits.capacity_bytes())
             .map_err(|e| refused(std::io::Error::other(e)))?;
-        let store = Arc::new(Mapping::anonymous(len).map_err(refused)?);
+        let store = Arc::new(Mapping::populated(len).map_err(refused)?);
         Ok(Self { core: Arc::new(DeviceCore::new(identity, limits)), store })
     }
+}
+
+/// Memory that can be had without swapping (proc_meminfo(5), `MemAvailable`).
+fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 impl Device for Mem {

@@ -6,6 +6,7 @@
 //! | [`Mem`]: `mem:` | memory of this process | tests; the cost of one copy |
 //! | [`Null`]: `null:` | nothing: writes vanish, reads leave the buffer as it is | the cost of the stack |
 
+mod ahead;
 mod copy;
 mod direct;
 mod file;

@@ -113,6 +113,14 @@ impl NullChannel {
     fn outstanding(&self) -> usize {
         self.begun.wrapping_sub(self.ended)
     }
+
+    #[inline(always)]
+    fn push(&mut self, token: Token, status: Status) {
+        let at = self.begun & (self.queue.len() - 1);
+        let completion = Completion { token, status };
+        self.queue[at] = Entry { completion, epoch: self.memory.begin() };
+        self.begun = self.begun.wrapping_add(1);
+    }
 }
 
 impl Channel for NullChannel {
@@ -124,30 +132,32 @@ impl Channel for NullChannel {
         if self.outstanding() == self.depth {
             return Err(Full);
         }
-        let checked =
-            self.limits.check(request, data).and_then(|()| self.memory.table().check(data));
-        let status = match checked {
+        let checked = match self.limits.check(request, data) {
+            Ok(()) => self.memory.table().check(data),
+            refused => refused,
+        };
+        match checked {
             Ok(()) => {
                 self.counters.request(request.op, self.limits.bytes(request.blocks));
-                Status::Ok
+                self.push(request.token, Status::Ok);
             }
-            Err(status) => status,
-        };
-        let completion = Completion { token: request.token, status };
-        let at = self.begun & (self.queue.len() - 1);
-        self.queue[at] = Entry { completion, epoch: self.memory.begin() };
-        self.begun = self.begun.wrapping_add(1);
+            Err(status) => self.push(request.token, status),
+        }
         Ok(())
     }
 
     fn poll(&mut self, _now: crate::time::Instant, out: &mut Sink) -> Progress {
         let n = self.outstanding().min(out.room());
+        let mut ended = [0; 2];
         for _ in 0..n {
             let entry = &self.queue[self.ended & (self.queue.len() - 1)];
             self.ended = self.ended.wrapping_add(1);
-            self.memory.end(entry.epoch);
+            ended[usize::from(entry.epoch & 1)] += 1;
             self.counters.completion(entry.completion.status);
             out.push(entry.completion);
+        }
+        for (tag, n) in [(0, ended[0]), (1, ended[1])].into_iter().filter(|(_, n)| *n > 0) {
+            self.memory.end_many(tag, n);
         }
         if n > 0 { Progress::Worked } else { Progress::Resting }
     }

@@ -37,7 +37,7 @@ impl EpochMemory {
     #[inline]
     #[must_use]
     pub fn table(&self) -> &RegionTable {
-        &self.tables[usize::from(self.now)]
+        &self.tables[usize::from(self.now & 1)]
     }
 
     /// The table that a request with this tag was checked against.
@@ -51,16 +51,22 @@ impl EpochMemory {
     #[inline]
     #[must_use]
     pub fn begin(&mut self) -> u8 {
-        self.outstanding[usize::from(self.now)] += 1;
+        self.outstanding[usize::from(self.now & 1)] += 1;
         self.now
     }
 
     /// A request ended.
     #[inline]
     pub fn end(&mut self, tag: u8) {
+        self.end_many(tag, 1);
+    }
+
+    /// `n` requests with the same tag ended.
+    #[inline]
+    pub fn end_many(&mut self, tag: u8, n: u32) {
         let count = &mut self.outstanding[usize::from(tag & 1)];
-        debug_assert!(*count > 0, "a request ended twice");
-        *count = count.saturating_sub(1);
+        debug_assert!(*count >= n, "a request ended twice");
+        *count = count.saturating_sub(n);
         if *count == 0 && tag != self.now {
             self.let_go();
         }

@@ -54,6 +54,20 @@ impl Mapping {
         Ok(Self::owned(map))
     }
 
+    /// As [`Mapping::anonymous`], with every page there from the start: reads of memory that was
+    /// never written would all see one page of zeros, and measure a cache.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn populated(len: usize) -> io::Result<Self> {
+        let mapping = Self::anonymous(len)?;
+        for offset in (0..mapping.len).step_by(PAGE_BYTES) {
+            let written = mapping.write_at(offset, &[0]);
+            debug_assert!(written, "the offset lies in the mapping");
+        }
+        Ok(mapping)
+    }
+
     fn owned(mut map: memmap2::MmapMut) -> Self {
         let base = NonNull::new(map.as_mut_ptr()).expect("a mapping is never at address 0");
         Self { base, len: map.len(), guard: None, writable: true, _owner: Box::new(map) }

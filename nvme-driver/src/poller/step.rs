@@ -1,6 +1,7 @@
 //! One poller: its tasks, and one round over them.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use super::epoch::{Epoch, Follower};
 use super::task::{PollerId, Task, TaskState};
@@ -12,6 +13,8 @@ use crate::time::Instant;
 #[derive(Clone, Debug)]
 pub struct TaskInbox {
     queue: mpsc::Sender<Box<dyn Task>>,
+    /// Set after a task is put in, so that an empty inbox costs a poll one load.
+    full: Arc<AtomicBool>,
     waker: Waker,
 }
 
@@ -28,6 +31,7 @@ impl TaskInbox {
     /// The task, if the poller has ended.
     pub fn add(&self, task: Box<dyn Task>) -> Result<(), Box<dyn Task>> {
         self.queue.send(task).map_err(|e| e.0)?;
+        self.full.store(true, Ordering::Release);
         self.waker.wake();
         Ok(())
     }
@@ -61,10 +65,16 @@ pub struct Poller {
     follower: Follower,
     tasks: Vec<Box<dyn Task>>,
     inbox: mpsc::Receiver<Box<dyn Task>>,
+    inbox_full: Arc<AtomicBool>,
     epoch: Epoch,
-    /// When the round that is being accounted began, and whether it moved something.
-    since: Option<(Instant, bool)>,
-    stats: PollerStats,
+    /// When the first and the last round began, and whether the last one moved something.
+    first: Option<Instant>,
+    last: Instant,
+    moved: bool,
+    rounds: u64,
+    worked: u64,
+    busy_nanos: u64,
+    sleeps: u64,
 }
 
 impl Poller {
@@ -72,16 +82,23 @@ impl Poller {
     #[must_use]
     pub fn new(id: PollerId, waker: Waker, follower: Follower) -> (Self, TaskInbox) {
         let (queue, inbox) = mpsc::channel();
-        let tasks = TaskInbox { queue, waker: waker.clone() };
+        let inbox_full = Arc::new(AtomicBool::new(false));
+        let tasks = TaskInbox { queue, full: Arc::clone(&inbox_full), waker: waker.clone() };
         let poller = Self {
             id,
             waker,
             follower,
             tasks: Vec::new(),
             inbox,
+            inbox_full,
             epoch: Epoch::default(),
-            since: None,
-            stats: PollerStats::default(),
+            first: None,
+            last: Instant::ZERO,
+            moved: false,
+            rounds: 0,
+            worked: 0,
+            busy_nanos: 0,
+            sleeps: 0,
         };
         (poller, tasks)
     }
@@ -101,11 +118,18 @@ impl Poller {
     /// How it spent its time.
     #[must_use]
     pub fn stats(&self) -> PollerStats {
-        self.stats
+        let total = self.last.nanos_since(self.first.unwrap_or(self.last));
+        PollerStats {
+            worked: self.worked,
+            idle: self.rounds - self.worked,
+            busy_nanos: self.busy_nanos,
+            idle_nanos: total.saturating_sub(self.busy_nanos),
+            sleeps: self.sleeps,
+        }
     }
 
     pub(super) fn count_sleep(&mut self) {
-        self.stats.sleeps += 1;
+        self.sleeps += 1;
     }
 
     /// True if it has no task (any more).
@@ -118,14 +142,10 @@ impl Poller {
     /// acknowledges. The time since the last round is booked as that round's.
     #[inline]
     pub fn step(&mut self, now: Instant) -> Progress {
-        if let Some((since, moved)) = self.since {
-            let nanos = now.nanos_since(since);
-            if moved {
-                self.stats.busy_nanos += nanos;
-            } else {
-                self.stats.idle_nanos += nanos;
-            }
+        if self.moved {
+            self.busy_nanos += now.nanos_since(self.last);
         }
+        self.last = now;
         let mut progress = self.take_in();
         if let Some(epoch) = self.follower.turn() {
             self.turn(epoch);
@@ -148,17 +168,24 @@ impl Poller {
             let oldest = self.tasks.iter().filter_map(|t| t.oldest()).min();
             self.follower.settle(oldest);
         }
-        let moved = progress == Progress::Worked;
-        if moved {
-            self.stats.worked += 1;
-        } else {
-            self.stats.idle += 1;
-        }
-        self.since = Some((now, moved));
+        self.moved = progress == Progress::Worked;
+        self.rounds += 1;
+        self.worked += u64::from(self.moved);
         progress
     }
 
+    #[inline]
     fn take_in(&mut self) -> Progress {
+        if !self.inbox_full.load(Ordering::Relaxed) {
+            return Progress::Resting;
+        }
+        self.inbox_full.swap(false, Ordering::Acquire);
+        self.unpack()
+    }
+
+    #[cold]
+    fn unpack(&mut self) -> Progress {
+        self.first.get_or_insert(self.last);
         let mut progress = Progress::Resting;
         while let Ok(mut task) = self.inbox.try_recv() {
             if self.epoch > Epoch::default() {

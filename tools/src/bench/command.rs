@@ -79,7 +79,10 @@ impl Watch for Both<'_> {
 }
 
 /// Without a device: a temporary file, laid out.
-fn temporary(
+///
+/// # Errors
+/// There is no room for it, or virtual time cannot use it.
+pub fn temporary(
     options: &mut BenchOptions,
     stop: &AtomicBool,
 ) -> Result<Option<TemporaryFile>, Failure> {

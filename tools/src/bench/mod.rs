@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! options   fio's words               run      options -> pollers with jobs -> Report
-//! guard     look before writing       job      a poller's task: lanes on devices, measured
-//! workload  which request comes next  verify   blocks that name themselves
+//! guard     look before writing       job      a poller's task; its lanes are its queues on devices
+//! workload  which request comes next  tally    what is counted of each completion
+//! readback  what was written, again   verify   blocks that name themselves
 //! report    what a run measured       text, fio_json, plot   what people and tools read
 //! ```
 
@@ -11,14 +12,17 @@ pub mod command;
 pub mod fio_json;
 pub mod guard;
 pub mod job;
+pub mod lane;
 pub mod options;
 pub mod output;
 pub mod plot;
 pub mod progress;
+pub mod readback;
 pub mod report;
 pub mod run;
 pub mod series;
 pub mod sum;
+pub mod tally;
 pub mod temporary;
 pub mod text;
 pub mod units;

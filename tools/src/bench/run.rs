@@ -18,8 +18,10 @@ use strake_nvme_driver::poller::{
 use strake_nvme_driver::time::Instant;
 
 use super::guard;
-use super::job::{Ending, Job, JobPlan, JobResult, Lane};
+use super::job::{Ending, Job, JobPlan, JobResult};
+use super::lane::{Lane, LaneShape};
 use super::options::BenchOptions;
+use super::readback::Readback;
 use super::report::{CpuUsage, DeviceReport, JobReport, Report};
 use super::workload::{Extent, Workload};
 use crate::clock::RealClock;
@@ -280,7 +282,7 @@ fn job(
         rate_iops: options.rate_iops,
         fsync: options.fsync,
         continue_on_error: options.continue_on_error,
-        verify_run,
+        verify: verify_run.is_some(),
     };
     for b in benched {
         let name = &b.device.identity().name;
@@ -318,26 +320,17 @@ fn job(
         let once = verify_run.is_some();
         let workload =
             Workload::new(options.rw, options.rwmixread, extent, blocks, seeds.next_u64(), once);
-        let mut lane = Lane::new(
-            name.clone(),
-            channel,
-            workload,
-            region,
-            b.block_bytes,
-            buffer_bytes,
-            depth,
-            &plan,
-        );
-        if let Some(run) = verify_run {
-            if extent.blocks > VERIFY_BLOCKS_MAX {
-                return Err(format!(
-                    "--verify remembers each block, and {} of {name} are too many; use --size of at most {} bytes",
-                    extent.blocks,
-                    VERIFY_BLOCKS_MAX * u64::from(b.block_bytes)
-                ));
-            }
-            lane.verify(run, extent);
+        if verify_run.is_some() && extent.blocks > VERIFY_BLOCKS_MAX {
+            return Err(format!(
+                "--verify remembers each block, and {} of {name} are too many; use --size of at most {} bytes",
+                extent.blocks,
+                VERIFY_BLOCKS_MAX * u64::from(b.block_bytes)
+            ));
         }
+        let readback =
+            verify_run.map(|run| Readback::new(run, extent, b.block_bytes, buffer_bytes));
+        let shape = LaneShape { block_bytes: b.block_bytes, buffer_bytes, depth };
+        let lane = Lane::new(name.clone(), channel, workload, region, shape, &plan, readback);
         lanes.push(lane);
     }
     Ok(Job::new(number, plan, lanes, Arc::clone(stop), results))

@@ -42,6 +42,12 @@ impl SeriesRecorder {
         *sum += bytes;
     }
 
+    /// When [`advance`](Self::advance) has something to do.
+    #[must_use]
+    pub fn due(&self) -> Instant {
+        self.end
+    }
+
     /// Closes the steps that ended before `now`.
     #[inline]
     pub fn advance(&mut self, now: Instant) {

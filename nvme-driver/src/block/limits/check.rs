@@ -9,7 +9,7 @@ impl Limits {
     ///
     /// # Errors
     /// The status that the request completes with.
-    #[inline]
+    #[inline(always)]
     pub fn check(&self, request: &Request, data: &[Segment]) -> Result<(), Status> {
         if !request.op.has_data() {
             return self.check_without_data(request, data);

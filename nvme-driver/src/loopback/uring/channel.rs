@@ -53,6 +53,7 @@ pub(crate) struct UringChannel {
     next_deadline: Instant,
     /// Slots to send (again) that found no entry.
     resend: Vec<u16>,
+    armed: bool,
     mode: ClaimMode,
     target: Target,
     core: Arc<DeviceCore>,
@@ -137,6 +138,7 @@ impl UringChannel {
             deadlines: 0,
             next_deadline: Instant::MAX,
             resend: Vec::with_capacity(depth),
+            armed: false,
             mode,
             target,
             core: Arc::clone(core),
@@ -433,21 +435,24 @@ impl Channel for UringChannel {
     }
 
     fn arm(&mut self, wake: &mut WakeSet) {
-        let outstanding = self.free.len() < self.slots.len();
-        let bell = if outstanding { self.ring.hang_bell() } else { None };
-        let silent = outstanding && bell.is_none();
-        if silent || !self.refused.is_empty() || !self.resend.is_empty() || self.ring.has_work() {
+        if !self.refused.is_empty() || !self.resend.is_empty() {
             wake.ready();
-            return;
+        } else if self.free.len() < self.slots.len() {
+            self.armed = true;
+            match self.ring.arm() {
+                Some(fd) => wake.readable(fd),
+                None => wake.ready(),
+            }
         }
-        bell.into_iter().for_each(|fd| wake.readable(fd));
         if self.deadlines > 0 && self.next_deadline < Instant::MAX {
             wake.at(self.next_deadline);
         }
     }
 
     fn disarm(&mut self) {
-        self.ring.take_bell();
+        if std::mem::take(&mut self.armed) {
+            self.ring.disarm();
+        }
     }
 
     fn counters(&self) -> &Arc<Counters> {

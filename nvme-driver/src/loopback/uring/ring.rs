@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{Ordering, fence};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -23,10 +24,9 @@ pub(super) struct Ring {
     /// Entries pushed and not shown to the kernel yet.
     pushed: usize,
     enabled: bool,
-    /// Becomes readable when a completion waits to be run; registered only while the poller sleeps,
-    /// so that completions cost no wake-up before.
+    /// Rung by the kernel when the first completion waits to be run, if the ring is armed: a ring
+    /// with deferred completions does not wake whoever polls its own descriptor.
     bell: EventFd,
-    bell_hung: bool,
 }
 
 /// One transfer: a piece of memory, or a list of pieces.
@@ -44,7 +44,7 @@ impl Ring {
         // The kernel runs completions only when this thread asks for them (no interrupts between
         // polls), and says in shared memory when there are any. Disabled at first: the ring belongs
         // to the thread that enables it, which is the poller and not the one that opens it.
-        let ring = IoUring::builder()
+        let mut ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
@@ -54,11 +54,13 @@ impl Ring {
             .build(entries)
             .map_err(|e| explain(&e))?;
         ring.submitter().register_files(&[fd])?;
+        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        ring.submitter().register_eventfd(bell.as_raw_fd())?;
         // Without it every transfer maps its buffer anew; slower and no more.
         let buffers = ring.submitter().register_buffers_sparse(RegionId::SLOTS as u32).is_ok();
         let registered = if buffers { vec![RegionId::NONE; RegionId::SLOTS] } else { Vec::new() };
-        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self { ring, registered, pushed: 0, enabled: false, bell, bell_hung: false })
+        ring.completion().disable_eventfd();
+        Ok(Self { ring, registered, pushed: 0, enabled: false, bell })
     }
 
     /// Brings the ring's buffer table up to `table`. Makes system calls for what changed only.
@@ -86,24 +88,21 @@ impl Ring {
         }
     }
 
-    /// What becomes readable when there are completions, until [`take_bell`](Self::take_bell);
-    /// `None` if the kernel refuses. Look for work *after* this: what came before rings no bell.
-    ///
-    /// The ring's own descriptor does not do: on a ring whose completions wait for this thread to
-    /// run them, nothing wakes this thread's poll(2) on it (since Linux 6.3 or so).
-    pub(super) fn hang_bell(&mut self) -> Option<RawFd> {
-        let fd = self.bell.as_raw_fd();
-        self.bell_hung = self.bell_hung || self.ring.submitter().register_eventfd(fd).is_ok();
-        self.bell_hung.then_some(fd)
+    /// Has the bell rung for completions from now on; gives its descriptor, or nothing if there is
+    /// work already.
+    pub(super) fn arm(&mut self) -> Option<RawFd> {
+        self.ring.completion().enable_eventfd();
+        // The kernel flags the work and then looks whether the bell is wanted; here the other way
+        // round. With a full fence on both sides one of the two sees the other.
+        fence(Ordering::SeqCst);
+        (!self.has_work()).then(|| self.bell.as_raw_fd())
     }
 
-    /// The poller is awake and looks by itself.
-    pub(super) fn take_bell(&mut self) {
-        if std::mem::take(&mut self.bell_hung) {
-            // If either fails, the bell rings once too often.
-            let _ = self.ring.submitter().unregister_eventfd();
-            let _ = self.bell.read();
-        }
+    /// No bell needed: the poller looks by itself.
+    pub(super) fn disarm(&mut self) {
+        self.ring.completion().disable_eventfd();
+        // Nothing to read if something else woke the poller.
+        let _ = self.bell.read();
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> bool {
@@ -215,7 +214,7 @@ impl Ring {
     }
 
     /// True if entries wait for the next `enter`, or completions to be taken.
-    pub(super) fn has_work(&mut self) -> bool {
+    fn has_work(&mut self) -> bool {
         self.pushed > 0 || self.ring.submission().taskrun() || !self.ring.completion().is_empty()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Fault;
 use super::count::{FaultKind, Fired};
 use super::dice::Dice;
-use super::fate::{Course, Fate, Fates};
+use super::fate::{Course, Fate, Fates, INJECTED_CODE};
 use crate::block::{
     Channel, ClaimMode, Completion, Counters, Device, DeviceCore, Event, Full, Lba, Limits,
     OpenOptions, Progress, Request, Segment, Sink, Status, Token, WakeSet,
@@ -36,10 +36,12 @@ pub(super) struct FaultChannel {
     /// What each slot's request was submitted with, `slot_segments` a slot.
     segments: Box<[Segment]>,
     slot_segments: usize,
-    /// Never went down; their time is set at the next poll.
+    /// Did not go down when submitted; their time is set at the next poll.
     fresh: Vec<u16>,
-    /// Done below, in the order in which they are due.
+    /// To go down late, or done below: in the order in which they are due.
     held: VecDeque<(Instant, u16)>,
+    /// How many of both are to go down late: room below is kept for them.
+    late: usize,
     /// At most one is held back for another to pass.
     overtaken: Option<Overtaken>,
     /// Where completions from below are received; has room for all.
@@ -71,7 +73,8 @@ struct Slot {
     /// How it completes if all goes well below.
     status: Status,
     lba: Lba,
-    lba_below: Lba,
+    /// As it goes down.
+    below: Request,
     flip_bit: Option<u64>,
     delay_nanos: u64,
     reorder: bool,
@@ -82,9 +85,11 @@ struct Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Free,
-    Fresh,
+    /// To go down when its time has come.
+    Late,
     Below,
-    Held,
+    /// Done; to go up when its time has come.
+    Done,
 }
 
 /// The limits that the leaf checks against through such a claim.
@@ -114,7 +119,7 @@ impl FaultChannel {
             place: Place::Free,
             status: Status::Ok,
             lba: Lba(0),
-            lba_below: Lba(0),
+            below: Request::flush(Token(0)),
             flip_bit: None,
             delay_nanos: 0,
             reorder: false,
@@ -137,6 +142,7 @@ impl FaultChannel {
             slot_segments,
             fresh: Vec::with_capacity(depth),
             held: VecDeque::with_capacity(depth),
+            late: 0,
             overtaken: None,
             below: Sink::new(depth),
             door: Door { dice: polls, probability: fault.plan.full, closed: false, used: false },
@@ -155,7 +161,7 @@ impl FaultChannel {
 
     /// Room, whatever the door says.
     fn true_room(&self) -> usize {
-        self.free.len().min(self.inner.room())
+        self.free.len().min(self.inner.room().saturating_sub(self.late))
     }
 
     fn count_taken(&mut self) {
@@ -230,10 +236,55 @@ impl FaultChannel {
         }
     }
 
-    /// A request is done with memory; from `now` on it waits for its time.
+    /// Sends a late request down.
+    fn start(&mut self, slot: u16) {
+        self.late -= 1;
+        let state = &mut self.slots[usize::from(slot)];
+        state.delay_nanos = 0;
+        state.place = Place::Below;
+        let (below, segments) = (state.below, usize::from(state.segments));
+        let start = usize::from(slot) * self.slot_segments;
+        let data = &self.segments[start..start + segments];
+        let taken = self.inner.submit(&below, data);
+        debug_assert!(taken.is_ok(), "room below was kept for it");
+        if taken.is_err() {
+            // A device below that breaks its word on room: the request ends all the same.
+            let state = &mut self.slots[usize::from(slot)];
+            state.place = Place::Done;
+            state.status = Status::Device { code: INJECTED_CODE, retryable: true };
+            self.held.push_front((Instant::ZERO, slot));
+        }
+    }
+
+    /// Sends down the late requests whose time has come; true if there were any.
+    fn start_due(&mut self, now: Instant) -> bool {
+        let mut started = false;
+        let mut at = 0;
+        while self.late > 0
+            && let Some((due, slot)) = self.held.get(at).copied()
+            && due <= now
+        {
+            if self.slots[usize::from(slot)].place != Place::Late {
+                at += 1;
+                continue;
+            }
+            started = true;
+            self.held.remove(at);
+            if self.is_gone() {
+                self.late -= 1;
+                self.slots[usize::from(slot)].place = Place::Done;
+                self.held.push_front((Instant::ZERO, slot));
+                at += 1;
+            } else {
+                self.start(slot);
+            }
+        }
+        started
+    }
+
+    /// From `now` on the request waits for its time.
     fn hold(&mut self, slot: u16, now: Instant) {
         let state = &mut self.slots[usize::from(slot)];
-        state.place = Place::Held;
         let due = now.plus_nanos(state.delay_nanos);
         let at = self.held.partition_point(|(other, _)| *other <= due);
         self.held.insert(at, (due, slot));
@@ -250,11 +301,12 @@ impl FaultChannel {
         match completion.status {
             Status::Ok => {}
             Status::Medium { first_bad } => {
-                let offset = first_bad.0.saturating_sub(state.lba_below.0);
+                let offset = first_bad.0.saturating_sub(state.below.lba.0);
                 state.status = Status::Medium { first_bad: Lba(state.lba.0 + offset) };
             }
             other => state.status = other,
         }
+        state.place = Place::Done;
         let state = *state;
         // A slot's number, so a u16.
         let slot = slot as u16;
@@ -293,7 +345,7 @@ impl FaultChannel {
     fn hand_up(&mut self, slot: u16, out: &mut Sink) {
         let gone = self.is_gone();
         let state = &mut self.slots[usize::from(slot)];
-        debug_assert_eq!(state.place, Place::Held, "handed up twice, or before its time");
+        debug_assert_eq!(state.place, Place::Done, "handed up twice, or before its time");
         state.place = Place::Free;
         let status = if gone { Status::Gone } else { state.status };
         let (token, epoch) = (state.token, state.epoch);
@@ -368,24 +420,33 @@ impl Channel for FaultChannel {
         } else {
             (Some(plain), Status::Ok)
         };
-        if let Some(down) = &down {
-            let start = usize::from(slot) * self.slot_segments;
-            let kept = kept.map(|count| &self.segments[start..start + usize::from(count)]);
-            if self.inner.submit(down, kept.unwrap_or(data)).is_err() {
-                debug_assert!(false, "the device below had room and refused");
-                self.free.push(slot);
-                return Err(Full);
+        // Only a request that was remembered whole can go down later.
+        let late = fate.late && kept.is_some() && down.is_some();
+        let place = match &down {
+            None => Place::Done,
+            Some(_) if late => Place::Late,
+            Some(down) => {
+                let start = usize::from(slot) * self.slot_segments;
+                let kept = kept.map(|count| &self.segments[start..start + usize::from(count)]);
+                if self.inner.submit(down, kept.unwrap_or(data)).is_err() {
+                    debug_assert!(false, "the device below had room and refused");
+                    self.free.push(slot);
+                    return Err(Full);
+                }
+                Place::Below
             }
-        } else {
+        };
+        if place != Place::Below {
             self.fresh.push(slot);
         }
+        self.late += usize::from(late);
         self.door.used = true;
         self.slots[usize::from(slot)] = Slot {
             token: request.token,
-            place: if down.is_some() { Place::Below } else { Place::Fresh },
+            place,
             status,
             lba: request.lba,
-            lba_below: down.map_or(request.lba, |down| down.lba),
+            below: down.unwrap_or(plain),
             flip_bit: fate.flip_bit,
             delay_nanos: fate.delay_nanos,
             reorder: fate.reorder,
@@ -396,12 +457,13 @@ impl Channel for FaultChannel {
     }
 
     fn poll(&mut self, now: Instant, out: &mut Sink) -> Progress {
-        let mut progress = self.inner.poll(now, &mut self.below);
         let mut moved = self.mind_the_door() || !self.fresh.is_empty();
         for i in 0..self.fresh.len() {
             self.hold(self.fresh[i], now);
         }
         self.fresh.clear();
+        moved |= self.start_due(now);
+        let mut progress = self.inner.poll(now, &mut self.below);
         for i in 0..self.below.len() {
             self.receive(self.below.as_slice()[i], now);
         }
@@ -423,22 +485,34 @@ impl Channel for FaultChannel {
         state.reorder = false;
         match state.place {
             Place::Below => self.inner.cancel(Token(slot as u64)),
-            Place::Held => {
-                // Done already: its true status comes at the next poll.
-                let is = |held: u16| usize::from(held) == slot;
-                if let Some(at) = self.held.iter().position(|(_, held)| is(*held))
-                    && let Some((_, slot)) = self.held.remove(at)
-                {
-                    self.held.push_front((Instant::ZERO, slot));
-                } else if let Some(o) = self.overtaken.as_mut().filter(|o| is(o.slot)) {
-                    o.passed = true;
-                }
+            Place::Late => {
+                // The device never sees it.
+                state.place = Place::Done;
+                state.status = Status::Cancelled;
+                self.late -= 1;
             }
-            Place::Fresh | Place::Free => {}
+            Place::Done | Place::Free => {}
+        }
+        // Done: its true status comes at the next poll.
+        let is = |held: u16| usize::from(held) == slot;
+        if let Some(at) = self.held.iter().position(|(_, held)| is(*held))
+            && let Some((_, slot)) = self.held.remove(at)
+        {
+            self.held.push_front((Instant::ZERO, slot));
+        } else if let Some(o) = self.overtaken.as_mut().filter(|o| is(o.slot)) {
+            o.passed = true;
         }
     }
 
     fn turn(&mut self, to: Epoch) {
+        // What began before is checked against the regions of before.
+        for slot in 0..self.slots.len() as u16 {
+            if self.slots[usize::from(slot)].place == Place::Late {
+                self.fresh.retain(|other| *other != slot);
+                self.held.retain(|(_, other)| *other != slot);
+                self.start(slot);
+            }
+        }
         self.memory.turn(to);
         self.limits = limits_for(self.device.as_ref(), self.mode);
         self.inner.turn(to);

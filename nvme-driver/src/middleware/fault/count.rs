@@ -18,7 +18,7 @@ pub enum FaultKind {
     Misplaced,
     /// One bit of a read changed on the way up.
     Flipped,
-    /// A completion held back for a time.
+    /// A request held back for a time, before or after the device.
     Delayed,
     /// The channel said that it was full, although there was room.
     Refused,

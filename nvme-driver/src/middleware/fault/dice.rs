@@ -28,6 +28,6 @@ impl Dice {
     /// Uniform in `0..end`; 0 if `end` is.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         // The high half of the product: no division, and a bias of at most end / 2^64.
-        (u128::from(self.0.next_u64()) * u128::from(end) >> 64) as u64
+        ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
     }
 }

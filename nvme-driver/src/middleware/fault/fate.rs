@@ -15,6 +15,8 @@ pub(super) struct Fate {
     /// The bit of the read's data to change, counted over all segments.
     pub(super) flip_bit: Option<u64>,
     pub(super) delay_nanos: u64,
+    /// The delay comes before the device sees the request, and not after it is done.
+    pub(super) late: bool,
     pub(super) reorder: bool,
 }
 
@@ -32,7 +34,7 @@ pub(super) enum Course {
 impl Fate {
     /// Nothing out of the ordinary.
     pub(super) const PLAIN: Self =
-        Self { course: Course::Whole, flip_bit: None, delay_nanos: 0, reorder: false };
+        Self { course: Course::Whole, flip_bit: None, delay_nanos: 0, late: false, reorder: false };
 }
 
 /// Draws the fates of a channel's requests.
@@ -61,10 +63,11 @@ impl Fates {
         let delayed = self.dice.chance(self.plan.delay);
         let delay_nanos_max = self.plan.delay_us_max.saturating_mul(1000);
         let delay_nanos = if delayed { self.dice.below(delay_nanos_max) + 1 } else { 0 };
+        let late = delayed && self.dice.below(2) == 1;
         if delayed {
             fired.count(FaultKind::Delayed);
         }
-        Fate { course, flip_bit, delay_nanos, reorder: self.dice.chance(self.plan.reorder) }
+        Fate { course, flip_bit, delay_nanos, late, reorder: self.dice.chance(self.plan.reorder) }
     }
 
     fn misfortune(&mut self, request: &Request, limits: &Limits) -> Option<(FaultKind, Course)> {

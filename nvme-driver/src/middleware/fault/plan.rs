@@ -35,7 +35,8 @@ pub struct FaultPlan {
     pub misplace_at: Option<Lba>,
     /// Every read that covers this block has one bit of it changed.
     pub flip_at: Option<Lba>,
-    /// A completion is held back for a time.
+    /// A request is held back for a time: before the device sees it or after it is done, equally
+    /// often. So the device also does things in another order than it was asked.
     pub delay: f64,
     /// Longest such time, in microseconds; the time is drawn uniformly.
     pub delay_us_max: u64,

@@ -17,6 +17,7 @@ struct Rig {
     faulty: Box<dyn Channel>,
     below: Box<dyn Channel>,
     region: Arc<Region>,
+    memory: Arc<Memory>,
     out: Sink,
 }
 
@@ -26,10 +27,11 @@ impl Rig {
         let region = memory.add_anonymous(64 * BLOCK).unwrap();
         let mem: Arc<dyn Device> = Arc::new(Mem::new("m", 512, 64).unwrap());
         let fault = Fault::new(Arc::clone(&mem), plan);
-        let options = OpenOptions { poller: crate::poller::PollerId(0), depth: 16, memory };
+        let options =
+            OpenOptions { poller: crate::poller::PollerId(0), depth: 16, memory: memory.clone() };
         let faulty = fault.open(&fault.claim(ClaimMode::Write).unwrap(), &options).unwrap();
         let below = mem.open(&mem.claim(ClaimMode::Read).unwrap(), &options).unwrap();
-        Self { fault, faulty, below, region, out: Sink::new(64) }
+        Self { fault, faulty, below, region, memory, out: Sink::new(64) }
     }
 
     fn segment(&self, blocks: u32) -> Segment {
@@ -177,7 +179,7 @@ fn a_misplaced_write_lands_at_another_multiple_of_its_length() {
     assert_eq!(rig.write(8, 4, 7), Status::Ok);
     let written = rig.written();
     assert_eq!(written.len(), 4);
-    assert!(written[0] % 4 == 0 && written[0] != 8, "{written:?}");
+    assert!(written[0].is_multiple_of(4) && written[0] != 8, "{written:?}");
     let mut rig = Rig::new(FaultPlan { misplace: 1.0, ..FaultPlan::default() });
     for _ in 0..32 {
         assert_eq!(rig.write(0, 32, 7), Status::Ok);
@@ -233,7 +235,8 @@ fn a_delayed_completion_comes_when_it_is_due_and_the_poller_is_told_when() {
 
 #[test]
 fn what_is_held_counts_as_outstanding_and_comes_early_if_cancelled() {
-    let plan = FaultPlan { delay: 1.0, delay_us_max: 1_000_000, ..FaultPlan::default() };
+    // Of this seed the first delay comes after the device, the second one before.
+    let plan = FaultPlan { seed: 1, delay: 1.0, delay_us_max: 1_000_000, ..FaultPlan::default() };
     let mut rig = Rig::new(plan);
     let data = [rig.segment(1)];
     rig.faulty.submit(&Request::read(Lba(0), 1, Token(70)), &data).unwrap();
@@ -246,10 +249,58 @@ fn what_is_held_counts_as_outstanding_and_comes_early_if_cancelled() {
     let done = Completion { token: Token(70), status: Status::Ok };
     assert_eq!(rig.poll(0), [done], "done below, so its true status");
     assert_eq!(rig.faulty.oldest(), None);
-    // Cancelled before the device has begun: the device says so.
+    // Cancelled before the device has seen it, at once or later.
     rig.faulty.submit(&Request::read(Lba(0), 1, Token(72)), &data).unwrap();
     rig.faulty.cancel(Token(72));
     assert_eq!(rig.poll(0), [Completion { token: Token(72), status: Status::Cancelled }]);
+}
+
+#[test]
+fn delays_change_the_order_in_which_the_device_works() {
+    let plan = FaultPlan { delay: 0.5, delay_us_max: 50, ..FaultPlan::default() };
+    let mut rig = Rig::new(plan);
+    let mut last = [0; 2];
+    for round in 0..32 {
+        for n in 0..8u8 {
+            let at = usize::from(n) * BLOCK;
+            assert!(rig.region.write_at(at, &[n + 1; BLOCK]));
+            let data = [rig.region.segment(at as u64, BLOCK as u32)];
+            rig.faulty.submit(&Request::write(Lba(0), 1, Token(n.into())), &data).unwrap();
+        }
+        let first = round * 1000;
+        let done: usize = (first..first + 100).map(|micros| rig.poll(micros).len()).sum();
+        assert_eq!(done, 8);
+        let in_order = rig.device()[0] == 8;
+        last[usize::from(in_order)] += 1;
+    }
+    assert!(last[0] > 0 && last[1] > 0, "{last:?}");
+}
+
+#[test]
+fn what_is_to_go_down_late_goes_down_before_its_epoch_ends() {
+    for seed in 0..8 {
+        let plan = FaultPlan { seed, delay: 1.0, delay_us_max: 1_000_000, ..FaultPlan::default() };
+        let mut rig = Rig::new(plan);
+        let data = [rig.segment(1)];
+        for n in 0..4 {
+            rig.faulty.submit(&Request::write(Lba(n), 1, Token(n)), &data).unwrap();
+            if n == 1 {
+                assert!(rig.poll(0).is_empty());
+            }
+        }
+        rig.memory.retire(rig.region.id()).unwrap();
+        rig.faulty.turn(crate::poller::Epoch(1));
+        rig.faulty.submit(&Request::write(Lba(9), 1, Token(9)), &data).unwrap();
+        let mut done: Vec<Completion> = Vec::new();
+        for micros in [0, 2_000_000, 4_000_000] {
+            done.extend(rig.poll(micros));
+        }
+        assert_eq!(done.len(), 5);
+        let stale = |c: &&Completion| c.status == Status::BadMemory;
+        assert_eq!(done.iter().find(stale).map(|c| c.token), Some(Token(9)));
+        assert_eq!(done.iter().filter(|c| c.status.is_ok()).count(), 4);
+        assert_eq!(rig.faulty.oldest(), None);
+    }
 }
 
 #[test]
@@ -334,7 +385,8 @@ fn the_same_seed_replays_the_same_run_however_it_is_polled() {
         for n in 0..200u64 {
             // One at a time, so that order of completion does not change what is written.
             let lba = n * 7 % 56;
-            let status = if n % 3 == 0 { rig.read(lba, 8).0 } else { rig.write(lba, 8, n as u8) };
+            let status =
+                if n.is_multiple_of(3) { rig.read(lba, 8).0 } else { rig.write(lba, 8, n as u8) };
             log.push(status);
             for _ in 0..polls_between {
                 assert!(rig.poll(0).is_empty());
