@@ -114,7 +114,7 @@ fn asked_per_io(opened: &Opened, warm_up: u64, requests: u64) -> u64 {
 }
 
 fn check(name: &str, requests: u64) {
-    let opened = Opened::open(&[name.to_owned()]).unwrap_or_else(|_| panic!("a device of ours: {name}"));
+    let Ok(opened) = Opened::open(&[name.to_owned()]) else { panic!("{name} cannot be opened") };
     let asked = asked_per_io(&opened, requests / 4, requests);
     assert_eq!(asked, 0, "{name}: the allocator was asked during {requests} requests");
 }

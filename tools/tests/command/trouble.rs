@@ -41,7 +41,7 @@ fn a_full_file_system_ends_the_run_with_the_place() {
         let device = format!("full/{engine}?size=4M&engine={engine}");
         let ended = place.strake(&format!("bench {device} --rw=write --size=4M --iodepth=4"));
         assert_eq!(ended.code, Some(1), "{ended:?}");
-        ended.says(&["strake: I/O failed", engine, "write at block", "no space left"]);
+        ended.says(&["strake: I/O failed", engine, "write of 8 blocks at block", "no space left"]);
         assert!(ended.out.contains("write"), "the summary so far: {ended:?}");
         fs::remove_file(folder.join(engine)).unwrap();
     }
@@ -63,7 +63,12 @@ fn a_file_that_shrinks_ends_the_run_with_the_place() {
         File::options().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
         let ended = end(run);
         assert_eq!(ended.code, Some(1), "{engine}: {ended:?}");
-        ended.says(&["strake: I/O failed", "disk", "read at block", "medium error, first bad"]);
+        ended.says(&[
+            "strake: I/O failed",
+            "disk",
+            "read of 8 blocks at block",
+            "medium error, first bad",
+        ]);
         assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
     }
 }
