@@ -47,6 +47,8 @@ pub struct JobResult {
 }
 
 /// A poller's task.
+// On cache lines of its own: its neighbours on the heap are other cores'.
+#[repr(align(128))]
 pub struct Job {
     number: u16,
     lanes: Vec<Lane>,

@@ -55,6 +55,8 @@ impl Shared {
 }
 
 /// A queue on one device.
+// On cache lines of its own: its neighbours on the heap are other cores'.
+#[repr(align(128))]
 pub struct Lane {
     pub channel: Box<dyn Channel>,
     name: String,

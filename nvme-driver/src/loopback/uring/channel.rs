@@ -35,6 +35,8 @@ pub(crate) struct Target {
 }
 
 /// A channel on a ring of its own.
+// On cache lines of its own: its neighbours on the heap are other cores'.
+#[repr(align(128))]
 pub(crate) struct UringChannel {
     limits: Arc<Limits>,
     memory: EpochMemory,
