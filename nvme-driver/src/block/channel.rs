@@ -158,11 +158,23 @@ impl Sink {
     }
 }
 
+/// An io_uring whose completions wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingWake {
+    /// The ring itself. It also completes something when the poller's bell rings, so a poller with
+    /// nothing else to wait for sleeps in it: one system call that waits and runs the completions.
+    pub ring: RawFd,
+    /// An eventfd that the ring rings, for a poller that waits for other things too.
+    pub eventfd: RawFd,
+}
+
 /// What would wake a sleeping poller: file descriptors that become readable, a time, or nothing
 /// (there is work now, do not sleep).
 #[derive(Debug, Default)]
 pub struct WakeSet {
     fds: Vec<RawFd>,
+    rings: Vec<RingWake>,
+    bell: Option<RawFd>,
     until: Option<Instant>,
     ready: bool,
 }
@@ -171,12 +183,14 @@ impl WakeSet {
     /// An empty set, with room for the descriptors of as many channels as a poller mostly has.
     #[must_use]
     pub fn new() -> Self {
-        Self { fds: Vec::with_capacity(64), ..Self::default() }
+        let (fds, rings) = (Vec::with_capacity(64), Vec::with_capacity(64));
+        Self { fds, rings, ..Self::default() }
     }
 
     /// Forgets everything, keeping the allocation.
     pub fn clear(&mut self) {
         self.fds.clear();
+        self.rings.clear();
         self.until = None;
         self.ready = false;
     }
@@ -189,6 +203,28 @@ impl WakeSet {
     /// Wake when `fd` becomes readable. It must stay open until `disarm`.
     pub fn readable(&mut self, fd: RawFd) {
         self.fds.push(fd);
+    }
+
+    /// Wake when a ring has completions.
+    pub fn ring(&mut self, ring: RingWake) {
+        self.rings.push(ring);
+    }
+
+    /// The rings so far.
+    #[must_use]
+    pub fn rings(&self) -> &[RingWake] {
+        &self.rings
+    }
+
+    /// What other cores wake this poller with, if it sleeps at all (the simulator's do not).
+    pub fn set_bell(&mut self, bell: RawFd) {
+        self.bell = Some(bell);
+    }
+
+    /// What other cores wake this poller with.
+    #[must_use]
+    pub fn bell(&self) -> Option<RawFd> {
+        self.bell
     }
 
     /// Wake at `at` or before.

@@ -41,7 +41,7 @@ mod request;
 mod status;
 mod uri;
 
-pub use channel::{Channel, Full, Progress, Sink, WakeSet};
+pub use channel::{Channel, Full, Progress, RingWake, Sink, WakeSet};
 pub use claim::{Claim, ClaimBook, ClaimError, ClaimMode};
 pub use counters::{CounterSnapshot, Counters, CountersBook};
 pub use device::{Device, DeviceCore, OpenError, OpenOptions, leaf_counters};

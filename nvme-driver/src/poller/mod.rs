@@ -18,6 +18,7 @@ mod epoch;
 mod idle;
 mod mailbox;
 mod ring;
+mod sleep;
 mod step;
 mod task;
 mod thread;

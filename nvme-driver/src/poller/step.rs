@@ -209,6 +209,7 @@ impl Poller {
     /// ready, do not sleep.
     pub fn arm(&mut self, wake: &mut WakeSet) {
         wake.clear();
+        wake.set_bell(self.waker.fd());
         if self.take_in() == Progress::Worked {
             wake.ready();
         }

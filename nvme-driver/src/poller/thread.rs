@@ -1,5 +1,4 @@
 //! A poller on a thread of its own, in real time.
-#![expect(unsafe_code, reason = "sleeps in ppoll(2) on descriptors that tasks lend by number")]
 
 use std::io;
 use std::sync::Arc;
@@ -9,10 +8,11 @@ use std::thread::JoinHandle;
 use core_affinity::CoreId;
 
 use super::idle::{Idle, IdlePolicy, Rest};
+use super::sleep::Bed;
 use super::step::{Poller, PollerStats, TaskInbox};
 use super::task::PollerId;
 use crate::block::WakeSet;
-use crate::time::{Clock, Instant};
+use crate::time::Clock;
 
 /// How many times a pause repeats the processor's own.
 const PAUSES: u32 = 32;
@@ -89,7 +89,7 @@ pub fn spawn<C: Clock + 'static, R: Send + 'static>(
 fn run<C: Clock>(poller: &mut Poller, clock: &C, policy: IdlePolicy, stop: &AtomicBool) {
     let mut idle = Idle::new(policy, clock.now());
     let mut wake = WakeSet::new();
-    let mut fds = Vec::new();
+    let mut bed = Bed::default();
     loop {
         let now = clock.now();
         let progress = poller.step(now);
@@ -109,31 +109,10 @@ fn run<C: Clock>(poller: &mut Poller, clock: &C, policy: IdlePolicy, stop: &Atom
                 let ending = poller.is_empty() && stop.load(Ordering::Acquire);
                 if !wake.is_ready() && !ending {
                     poller.count_sleep();
-                    sleep(&wake, poller.waker().fd(), clock, &mut fds);
+                    bed.sleep(&wake, clock.now());
                 }
                 poller.disarm();
             }
         }
     }
-}
-
-/// Sleeps until a descriptor becomes readable or the time comes.
-fn sleep<C: Clock>(wake: &WakeSet, bell: i32, clock: &C, fds: &mut Vec<libc::pollfd>) {
-    let pollfd = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    fds.clear();
-    fds.push(pollfd(bell));
-    fds.extend(wake.fds().iter().map(|fd| pollfd(*fd)));
-    let timeout = wake.until().map(|until| timespec(until, clock.now()));
-    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the array and the timeout live through the call. A descriptor that was closed in
-    // breach of `WakeSet::readable` makes the call return at once, and nothing worse. Errors
-    // (EINTR) end the sleep early, which is harmless: the poller polls and sleeps again.
-    unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout, std::ptr::null()) };
-}
-
-fn timespec(until: Instant, now: Instant) -> libc::timespec {
-    let nanos = until.nanos_since(now);
-    // A year is as good as for ever, and fits every field.
-    let nanos = nanos.min(365 * 86_400 * 1_000_000_000) as i64;
-    libc::timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 }
 }

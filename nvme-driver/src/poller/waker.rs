@@ -21,6 +21,9 @@ pub struct Waker {
 #[derive(Debug)]
 struct Shared {
     word: AtomicU32,
+    /// Rings that were not heard yet; the sleeper's alone. A waker claims the sleeper first and
+    /// rings then, so the ring may come after the sleeper has looked for it.
+    unheard: AtomicU32,
     bell: Bell,
 }
 
@@ -30,7 +33,13 @@ impl Waker {
     /// # Errors
     /// The kernel gives no eventfd.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { shared: Arc::new(Shared { word: AtomicU32::new(AWAKE), bell: Bell::new()? }) })
+        Ok(Self {
+            shared: Arc::new(Shared {
+                word: AtomicU32::new(AWAKE),
+                unheard: AtomicU32::new(0),
+                bell: Bell::new()?,
+            }),
+        })
     }
 
     /// Wakes the poller if it sleeps or is about to. Call after the work is visible to it.
@@ -57,14 +66,20 @@ impl Waker {
         fence(Ordering::SeqCst);
     }
 
-    /// The poller is awake again, or found work and does not sleep.
+    /// The poller is awake again, or found work and does not sleep. A system call only if someone
+    /// rang.
     pub fn awake(&self) {
-        self.shared.word.swap(AWAKE, Ordering::AcqRel);
-        self.shared.bell.silence();
+        let shared = &self.shared;
+        let mut unheard = shared.unheard.load(Ordering::Relaxed);
+        unheard += u32::from(shared.word.swap(AWAKE, Ordering::AcqRel) == AWAKE);
+        if unheard > 0 && shared.bell.silence() {
+            unheard = 0;
+        }
+        shared.unheard.store(unheard.min(1), Ordering::Relaxed);
     }
 
-    /// True if the poller announced its sleep and nobody has woken it since. For whoever steps
-    /// pollers without threads, and so decides itself which of them sleep.
+    /// True between [`announce_sleep`](Self::announce_sleep) and the next wake-up: what a simulator
+    /// asks to step only who is awake.
     #[must_use]
     pub fn is_asleep(&self) -> bool {
         self.shared.word.load(Ordering::Acquire) == SLEEPING
@@ -101,9 +116,9 @@ mod bell {
             let _ = self.0.write(1);
         }
 
-        pub(super) fn silence(&self) {
-            // Nothing to read is the usual case.
-            let _ = self.0.read();
+        /// True if it had rung.
+        pub(super) fn silence(&self) -> bool {
+            self.0.read().is_ok()
         }
 
         pub(super) fn fd(&self) -> RawFd {
@@ -127,8 +142,8 @@ impl Bell {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn silence(&self) {
-        self.0.store(0, Ordering::Release);
+    fn silence(&self) -> bool {
+        self.0.swap(0, Ordering::AcqRel) > 0
     }
 
     fn fd(&self) -> RawFd {

@@ -401,7 +401,9 @@ impl Channel for UringChannel {
         if self.deadlines > 0 && self.next_deadline < now {
             self.check_deadlines(now);
         }
-        self.ring.enter();
+        if self.ring.enter() {
+            progress = Progress::Worked;
+        }
         while out.room() > 0
             && let Some((user, result)) = self.ring.next()
         {
@@ -441,8 +443,8 @@ impl Channel for UringChannel {
             wake.ready();
         } else if self.free.len() < self.slots.len() {
             self.armed = true;
-            match self.ring.arm() {
-                Some(fd) => wake.readable(fd),
+            match self.ring.arm(wake.bell()) {
+                Some(ring) => wake.ring(ring),
                 None => wake.ready(),
             }
         }
