@@ -238,6 +238,18 @@ fn create(path: &Path, wishes: &Wishes) -> io::Result<()> {
     }
 }
 
+/// Files up to this are given huge pages: the kernel copies them for that, 4 GiB in a second or two.
+const COLLAPSE_BYTES_MAX: usize = 4 << 30;
+
+/// True if a file of `len` bytes should be given huge pages: in memory, and without holes, which
+/// that would fill.
+fn collapses(file: &StdFile, len: usize) -> bool {
+    let in_memory =
+        statfs::fstatfs(file).is_ok_and(|fs| fs.filesystem_type() == statfs::TMPFS_MAGIC);
+    let whole = file.metadata().is_ok_and(|m| m.blocks().saturating_mul(512) >= m.len());
+    in_memory && whole && len <= COLLAPSE_BYTES_MAX
+}
+
 /// tmpfs and ramfs have no asynchronous path, so io_uring punts their requests to kernel threads.
 fn default_engine(file: &StdFile, node: Option<NodeId>) -> Engine {
     const RAMFS_MAGIC: i64 = 0x8584_58f6;
@@ -352,6 +364,9 @@ impl Device for File {
             .map_err(|_| refused("it is larger than the address space".to_owned()))?;
         let store = Mapping::file(file, len, claim.mode().allows_writes())
             .map_err(|e| refused(format!("cannot map {len} bytes: {e}")))?;
+        if collapses(file, len) {
+            store.collapse();
+        }
         Ok(Box::new(MmapChannel::new(
             &self.core,
             Arc::new(store),

@@ -79,14 +79,24 @@ impl Mapping {
     /// # Errors
     /// What the kernel says.
     pub fn file(file: &File, len: usize, writable: bool) -> io::Result<Self> {
-        let mut options = MmapOptions::new();
-        options.len(len);
-        // `MmapRaw` because the bytes are shared: no Rust reference to them is ever made.
-        let map =
-            if writable { options.map_raw(file)? } else { options.map_raw_read_only(file)? };
-        let base = NonNull::new(map.as_mut_ptr()).expect("a mapping is never at address 0");
-        let guard = Guard::new(base.as_ptr() as usize, map.len())?;
-        Ok(Self { base, len: map.len(), guard: Some(guard), writable, _owner: Box::new(map) })
+        // Addresses are reserved first and the file is mapped over them, so that it starts at a
+        // multiple of a huge page: only then can the kernel use huge pages for it (tmpfs, DAX).
+        let reserved =
+            MmapOptions::new().len(len.max(1) + HUGE_PAGE_BYTES).no_reserve_swap().map_anon()?;
+        let start = reserved.as_ptr() as usize;
+        let base = reserved.as_ptr().wrapping_add(start.next_multiple_of(HUGE_PAGE_BYTES) - start);
+        let base = NonNull::new(base.cast_mut()).expect("a mapping is never at address 0");
+        map_over(base, len, file, 0, writable)?;
+        let guard = Guard::new(base.as_ptr() as usize, len)?;
+        Ok(Self { base, len, guard: Some(guard), writable, _owner: Box::new(reserved) })
+    }
+
+    /// Asks for huge pages under a mapped file that is in memory as a whole, as tmpfs files are:
+    /// random copies then find their page in the processor's table and not by walking the kernel's.
+    /// Advice: whatever the kernel says, the mapping works as before.
+    pub(crate) fn collapse(&self) {
+        // SAFETY: the range is this mapping's. The call moves pages and changes no byte.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_COLLAPSE) };
     }
 
     /// A region of a guest's memory, under the SIGBUS guard.
@@ -139,22 +149,8 @@ impl Mapping {
         };
         // Both within the mapping, so they fit.
         let (start, end) = (pages.start as usize, (pages.end as usize).min(self.len));
-        let write = if self.writable { libc::PROT_WRITE } else { 0 };
-        // SAFETY: the range lies in this mapping, which is of the same file with the same
-        // protection; no Rust reference into it exists, and its one user is not copying.
-        let mapped = unsafe {
-            libc::mmap(
-                self.base.as_ptr().add(start).cast(),
-                end - start,
-                libc::PROT_READ | write,
-                libc::MAP_SHARED | libc::MAP_FIXED,
-                file.as_raw_fd(),
-                pages.start as libc::off_t,
-            )
-        };
-        if mapped == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let at = NonNull::new(self.base.as_ptr().wrapping_add(start)).unwrap_or(self.base);
+        map_over(at, end - start, file, pages.start, self.writable)?;
         guard.forget();
         Ok(())
     }
@@ -186,6 +182,31 @@ impl Mapping {
         }
         fits
     }
+}
+
+/// Maps `len` bytes of `file` from `offset` at `at`, over what is mapped there: a range of ours that
+/// nobody copies to or from, and that no Rust reference points into.
+fn map_over(
+    at: NonNull<u8>,
+    len: usize,
+    file: &File,
+    offset: u64,
+    writable: bool,
+) -> io::Result<()> {
+    let write = if writable { libc::PROT_WRITE } else { 0 };
+    let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+    // SAFETY: the caller's range lies in a mapping that it owns; what was there is replaced whole.
+    let mapped = unsafe {
+        libc::mmap(
+            at.as_ptr().cast(),
+            len,
+            libc::PROT_READ | write,
+            libc::MAP_SHARED | libc::MAP_FIXED,
+            file.as_raw_fd(),
+            offset,
+        )
+    };
+    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 impl std::fmt::Debug for Mapping {
