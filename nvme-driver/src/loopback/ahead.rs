@@ -23,6 +23,31 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize, next: Option
         unsafe { to.copy_from_nonoverlapping(from, len) };
         return;
     };
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx") {
+        // SAFETY: the processor has AVX; and the caller's promise.
+        return unsafe { copy_chunks_avx(to, from, len, next) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_chunks(to, from, len, next) };
+}
+
+/// The same, compiled for the wider registers that every server since 2012 has: half the
+/// instructions.
+///
+/// # Safety
+/// As [`copy`], and the processor has AVX.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+unsafe fn copy_chunks_avx(to: *mut u8, from: *const u8, len: usize, next: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_chunks(to, from, len, next) };
+}
+
+/// # Safety
+/// As [`copy`].
+#[inline(always)]
+unsafe fn copy_chunks(to: *mut u8, from: *const u8, len: usize, next: *const u8) {
     let mut done = 0;
     while len - done >= CHUNK {
         if done < AHEAD_BYTES {
