@@ -11,7 +11,7 @@ use strake_nvme_driver::middleware::{
     Fault, FaultPlan, Model, ModelParams, Trace, TraceFormat, TraceLog,
 };
 
-use crate::bench::run::Failure;
+use crate::exit::Failure;
 
 /// Records that a trace holds for each channel until they are written out.
 const TRACE_RECORDS: usize = 1 << 16;

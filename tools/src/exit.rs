@@ -3,7 +3,16 @@
 use std::io::{Write, stderr};
 use std::process::ExitCode;
 
-use crate::bench::run::Failure;
+/// Why there is no report.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// What was asked makes no sense: exit code 2.
+    Usage(String),
+    /// What was asked cannot be done: exit code 1.
+    Run(String),
+    /// A signal came before there was anything to sum up: exit code 130.
+    Interrupted,
+}
 
 /// What was asked cannot be done, or went wrong.
 pub const FAILED: u8 = 1;

@@ -12,10 +12,10 @@ use strake_nvme_driver::block::CounterSnapshot;
 use strake_nvme_driver::middleware::TraceFormat;
 
 use crate::bench::options::BenchOptions;
-use crate::bench::run::{self, Failure, Watch};
+use crate::bench::run::{self, Watch};
 use crate::bench::{command, text};
 use crate::devices::Opened;
-use crate::exit;
+use crate::exit::{self, Failure};
 
 /// What to trace, and how.
 #[derive(Debug, Args)]

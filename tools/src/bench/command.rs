@@ -13,11 +13,11 @@ use super::options::{BenchOptions, OutputFormat, OutputOptions};
 use super::output::OutputFile;
 use super::progress::Progress;
 use super::report::Report;
-use super::run::{self, Failure, Watch};
+use super::run::{self, Watch};
 use super::temporary::TemporaryFile;
 use super::{guard, plot, text};
 use crate::devices::Opened;
-use crate::exit;
+use crate::exit::{self, Failure};
 
 /// Bytes of the temporary file, unless --size says otherwise.
 const TEMPORARY_BYTES: u64 = 256 << 20;

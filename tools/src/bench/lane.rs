@@ -9,7 +9,7 @@ use strake_nvme_driver::block::{
 use strake_nvme_driver::memory::Region;
 use strake_nvme_driver::time::Instant;
 
-use super::job::JobPlan;
+use super::plan::JobPlan;
 use super::readback::Readback;
 use super::report::Direction;
 use super::tally::{Run, Tally};

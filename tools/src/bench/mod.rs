@@ -15,6 +15,7 @@ pub mod job;
 pub mod lane;
 pub mod options;
 pub mod output;
+pub mod plan;
 pub mod plot;
 pub mod progress;
 pub mod readback;

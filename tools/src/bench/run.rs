@@ -18,25 +18,16 @@ use strake_nvme_driver::poller::{
 use strake_nvme_driver::time::Instant;
 
 use super::guard;
-use super::job::{Ending, Job, JobPlan, JobResult};
+use super::job::{Job, JobResult};
 use super::lane::{Lane, LaneShape};
 use super::options::BenchOptions;
+use super::plan::{Ending, JobPlan};
 use super::readback::Readback;
 use super::report::{CpuUsage, DeviceReport, JobReport, Report};
 use super::workload::{Extent, Workload};
 use crate::clock::RealClock;
 use crate::devices;
-
-/// Why there is no report.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// What was asked makes no sense: exit code 2.
-    Usage(String),
-    /// What was asked cannot be done: exit code 1.
-    Run(String),
-    /// A signal came before there was anything to sum up: exit code 130.
-    Interrupted,
-}
+use crate::exit::Failure;
 
 /// What goes on beside a run: shown while it lasts.
 pub trait Watch {
