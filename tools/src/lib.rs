@@ -5,5 +5,6 @@ pub mod cli;
 pub mod clock;
 pub mod devices;
 pub mod exit;
+pub mod outputs;
 pub mod signatures;
 pub mod trace;

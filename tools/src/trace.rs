@@ -16,6 +16,7 @@ use crate::bench::run::{self, Watch};
 use crate::bench::{command, text};
 use crate::devices::Opened;
 use crate::exit::{self, Failure};
+use crate::outputs;
 
 /// What to trace, and how.
 #[derive(Debug, Args)]
@@ -84,6 +85,9 @@ pub fn trace(options: TraceCommand, stop: &Arc<AtomicBool>) -> ExitCode {
 fn try_trace(mut options: TraceCommand, stop: &Arc<AtomicBool>) -> Result<ExitCode, Failure> {
     let bench = &mut options.bench;
     bench.check().map_err(Failure::Usage)?;
+    let named: Vec<_> =
+        options.output.as_deref().map(|path| ("--output", path)).into_iter().collect();
+    outputs::check(&bench.devices, &named).map_err(Failure::Usage)?;
     let out: Box<dyn Write> = match &options.output {
         Some(path) => Box::new(BufWriter::new(
             File::create(path)

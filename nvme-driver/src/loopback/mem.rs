@@ -6,7 +6,7 @@ use super::LoopbackError;
 use super::copy::CopyChannel;
 use crate::block::{
     Channel, Claim, ClaimError, ClaimMode, ClaimedLimits, CounterSnapshot, Device, DeviceCore,
-    Events, Identity, Kind, Limits, OpenError, OpenOptions, Uri, parse_size,
+    Events, Identity, Kind, Limits, OpenError, OpenOptions, Uri, UriError, parse_size,
 };
 use crate::memory::Mapping;
 
@@ -19,14 +19,12 @@ pub struct Mem {
 
 /// `kind:SIZE?block=512`, for devices that are good at everything.
 pub(super) fn simple_limits(uri: &Uri) -> Result<Limits, LoopbackError> {
-    let bytes = parse_size(uri.body()).map_err(|why| LoopbackError::Unusable {
-        device: uri.to_string(),
-        why: format!("{why}, after `{}:`", uri.scheme()),
-    })?;
+    let malformed = |why: String| UriError::Malformed { text: uri.to_string(), why };
+    let bytes = parse_size(uri.body())
+        .map_err(|why| malformed(format!("{why}, after `{}:`", uri.scheme())))?;
     let block = uri.size("block")?.unwrap_or(512);
     let claimed = claimed(block, bytes / block.max(1));
-    let limits = |source| LoopbackError::Limits { device: uri.to_string(), source };
-    Ok(Limits::believe(&claimed).map_err(limits)?.0)
+    Ok(Limits::believe(&claimed).map_err(|e| malformed(e.to_string()))?.0)
 }
 
 /// What memory can do: everything.

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing::warn;
 
@@ -18,6 +18,7 @@ use super::temporary::TemporaryFile;
 use super::{guard, plot, text};
 use crate::devices::Opened;
 use crate::exit::{self, Failure};
+use crate::outputs;
 
 /// Bytes of the temporary file, unless --size says otherwise.
 const TEMPORARY_BYTES: u64 = 256 << 20;
@@ -37,6 +38,9 @@ fn try_bench(
     stop: &Arc<AtomicBool>,
 ) -> Result<Report, Failure> {
     options.check().map_err(Failure::Usage)?;
+    let named = [("--output", output.output.as_deref()), ("--plot", output.plot.as_deref())];
+    let named: Vec<_> = named.into_iter().filter_map(|(o, path)| Some((o, path?))).collect();
+    outputs::check(&options.devices, &named).map_err(Failure::Usage)?;
     let mut sinks = Sinks::open(output)?;
     let temporary = temporary(&mut options, stop)?;
     let mut opened = Opened::open(&options.devices)?;
@@ -49,7 +53,7 @@ fn try_bench(
     }
     let mut progress = Progress::new(options.time_limit(), options.virtual_time);
     let devices = opened.devices.clone();
-    let mut watch = Both { progress: &mut progress, opened: &mut opened, error: None };
+    let mut watch = Both { progress: &mut progress, opened: &mut opened, stop, error: None };
     let report = run::run(&options, devices, stop, &mut watch);
     let traced = watch.error.take().map_or(Ok(()), Err);
     progress.finish();
@@ -65,6 +69,8 @@ fn try_bench(
 pub struct Both<'a> {
     pub progress: &'a mut Progress,
     pub opened: &'a mut Opened,
+    /// Ends the run if a trace cannot be written.
+    pub stop: &'a AtomicBool,
     /// What went wrong with a trace.
     pub error: Option<io::Error>,
 }
@@ -73,6 +79,7 @@ impl Watch for Both<'_> {
     fn tick(&mut self, done: strake_nvme_driver::block::CounterSnapshot) {
         self.progress.tick(done);
         if let Err(e) = self.opened.drain() {
+            self.stop.store(true, Ordering::Relaxed);
             self.error.get_or_insert(e);
         }
     }

@@ -56,6 +56,7 @@ impl Job {
             plan,
             phase: Phase::Work,
             stopping: false,
+            interrupted: false,
             started: Instant::ZERO,
             ended: Instant::ZERO,
             started_requests: 0,
@@ -104,7 +105,8 @@ impl Job {
     fn advance(&mut self) -> TaskState {
         let shared = &mut self.shared;
         let interrupted = self.stop.load(Ordering::Relaxed);
-        let verify = shared.plan.verify && shared.errors.is_empty() && !interrupted;
+        let ended_badly = !shared.errors.is_empty() && !shared.plan.continue_on_error;
+        let verify = shared.plan.verify && !ended_badly && !interrupted;
         if shared.phase == Phase::Work && verify {
             shared.phase = Phase::Verify;
             shared.stopping = false;
@@ -121,7 +123,7 @@ impl Job {
         let (directions, series) = self.shared.tally.finish();
         let verify = self.shared.plan.verify.then(|| {
             let mut sum = VerifyReport::default();
-            self.lanes.iter().filter_map(Lane::readback).for_each(|r| sum.add(r.report()));
+            self.lanes.iter().filter_map(Lane::readback).for_each(|r| sum.add(&r.report()));
             sum
         });
         let result = JobResult {
@@ -145,6 +147,12 @@ impl Task for Job {
         let shared = &mut self.shared;
         if self.stop.load(Ordering::Relaxed) {
             shared.stopping = true;
+            shared.interrupted = true;
+        }
+        if shared.plan.rate_iops.is_some() {
+            // The allowance goes to whoever comes first, so each is first in turn.
+            let lanes = self.lanes.as_mut_slice();
+            lanes.rotate_left(usize::from(!lanes.is_empty()));
         }
         let mut progress = Progress::Resting;
         for lane in &mut self.lanes {
@@ -174,7 +182,7 @@ impl Task for Job {
         }
         if let Some(rate) = shared.plan.rate_iops
             && !shared.stopping
-            && self.lanes.iter().any(Lane::has_room)
+            && self.lanes.iter().any(Lane::could_send)
         {
             let due = u128::from(shared.started_requests) * 1_000_000_000 / u128::from(rate);
             // One nanosecond later, so that rounding down in the allowance does not spin.

@@ -29,6 +29,8 @@ pub struct Shared {
     pub phase: Phase,
     /// Send nothing more.
     pub stopping: bool,
+    /// Someone wants the run to end: whatever is outstanding is cancelled.
+    pub interrupted: bool,
     pub started: Instant,
     /// Time of the last completion of the workload.
     pub ended: Instant,
@@ -76,6 +78,8 @@ pub struct Lane {
     /// A pass ended: wait for what is outstanding.
     draining: bool,
     over: bool,
+    /// Asked for an early end of everything outstanding.
+    cancelled: bool,
     uniform: Option<Uniform>,
     readback: Option<Readback>,
 }
@@ -160,6 +164,7 @@ impl Lane {
             held: None,
             draining: false,
             over: false,
+            cancelled: false,
             uniform,
             readback,
         }
@@ -173,8 +178,8 @@ impl Lane {
 
     /// True if a request could be sent but for the rate.
     #[must_use]
-    pub fn has_room(&self) -> bool {
-        !self.free.is_empty()
+    pub fn could_send(&self) -> bool {
+        !self.over && !self.free.is_empty() && !self.draining
     }
 
     /// True if a request waits for room.
@@ -203,7 +208,7 @@ impl Lane {
             self.complete(now, shared);
         }
         if shared.stopping {
-            self.free.extend(self.held.take().map(|(slot, _)| slot));
+            self.stop_sending(shared);
             return progress;
         }
         let sent = match shared.phase {
@@ -212,6 +217,24 @@ impl Lane {
         };
         shared.started_requests += sent;
         if sent > 0 { Progress::Worked } else { progress }
+    }
+
+    /// Drops a request that never got through, and after an interruption asks for the end of those
+    /// that did.
+    #[cold]
+    fn stop_sending(&mut self, shared: &Shared) {
+        if let Some((slot, draw)) = self.held.take() {
+            self.free.push(slot);
+            if draw.direction == Direction::Write
+                && let Some(readback) = &mut self.readback
+            {
+                readback.forget(draw.lba, draw.blocks);
+            }
+        }
+        if shared.interrupted && !std::mem::replace(&mut self.cancelled, true) {
+            // Tokens of free slots name nothing, and are ignored.
+            (0..self.slots.len() as u64).for_each(|slot| self.channel.cancel(Token(slot)));
+        }
     }
 
     #[inline]
@@ -267,9 +290,17 @@ impl Lane {
     }
 
     #[cold]
-    fn note_errors(&self, shared: &mut Shared) {
+    fn note_errors(&mut self, shared: &mut Shared) {
         for completion in self.sink.as_slice().iter().filter(|c| !c.status.is_ok()) {
             let slot = self.slots[completion.token.0 as usize];
+            if slot.direction == Direction::Write
+                && let Some(readback) = &mut self.readback
+            {
+                readback.forget(slot.lba, slot.blocks);
+            }
+            if shared.interrupted && completion.status == Status::Cancelled {
+                continue;
+            }
             let mut text = self.describe(slot, completion.status);
             if shared.errors.len() >= ERRORS_MAX && !shared.errors.contains_key(&text) {
                 text = format!("{}: others", self.name);

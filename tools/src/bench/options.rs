@@ -65,7 +65,7 @@ pub struct BenchOptions {
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub rwmixread: u8,
 
-    /// Requests a second that each job may start.
+    /// Requests a second that each job may start, flushes included; its devices take turns.
     #[arg(long = "rate_iops", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub rate_iops: Option<u64>,
 
@@ -104,7 +104,7 @@ pub struct BenchOptions {
     pub force: bool,
 
     /// The job's name in the output.
-    #[arg(long, default_value = "bench")]
+    #[arg(long, default_value = "bench", value_parser = name)]
     pub name: String,
 }
 
@@ -249,6 +249,13 @@ impl FromStr for CpuList {
         }
         Ok(Self(cpus))
     }
+}
+
+fn name(text: &str) -> Result<String, String> {
+    if text.chars().any(char::is_control) {
+        return Err("expected a name without control characters".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn size(text: &str) -> Result<u64, String> {

@@ -6,6 +6,14 @@ use super::report::VerifyReport;
 use super::verify::{self, Stamp};
 use super::workload::Extent;
 
+/// A block's last write failed. Beside the generation, so that the next write has a new one.
+const UNKNOWN: u32 = 1 << 31;
+
+/// True if a block of this generation was written, and is known to hold that write.
+fn is_known(generation: u32) -> bool {
+    generation > 0 && generation & UNKNOWN == 0
+}
+
 /// A lane's memory of its writes: how often each block was written.
 pub struct Readback {
     run: u64,
@@ -38,8 +46,17 @@ impl Readback {
 
     /// What was found so far.
     #[must_use]
-    pub fn report(&self) -> &VerifyReport {
-        &self.report
+    pub fn report(&self) -> VerifyReport {
+        let known = self.generations.iter().filter(|generation| is_known(**generation));
+        VerifyReport { blocks_written: known.count() as u64, ..self.report.clone() }
+    }
+
+    /// A write failed: what its blocks hold now, nobody knows, until they are written again.
+    pub fn forget(&mut self, lba: u64, blocks: u32) {
+        let first = (lba - self.first) as usize;
+        for generation in &mut self.generations[first..first + blocks as usize] {
+            *generation |= UNKNOWN;
+        }
     }
 
     /// Fills a write's buffer with blocks that name themselves, one write newer than before.
@@ -48,7 +65,7 @@ impl Readback {
         for (i, bytes) in self.scratch[..len].chunks_exact_mut(self.block_bytes).enumerate() {
             let lba = lba + i as u64;
             let generation = &mut self.generations[(lba - self.first) as usize];
-            *generation += 1;
+            *generation = (*generation & !UNKNOWN) + 1;
             verify::fill(bytes, Stamp { run: self.run, lba, generation: *generation });
         }
         let written = region.write_at(offset as usize, &self.scratch[..len]);
@@ -59,10 +76,10 @@ impl Readback {
     /// length.
     pub fn next_stretch(&mut self) -> Option<(u64, u32)> {
         let rest = &self.generations[self.next as usize..];
-        let start = self.next + rest.iter().position(|generation| *generation > 0)? as u64;
+        let start = self.next + rest.iter().position(|generation| is_known(*generation))? as u64;
         let most = &self.generations[start as usize..];
         let most = &most[..most.len().min(self.blocks_max as usize)];
-        let len = most.iter().position(|generation| *generation == 0).unwrap_or(most.len());
+        let len = most.iter().position(|generation| !is_known(*generation)).unwrap_or(most.len());
         self.next = start + len as u64;
         Some((self.first + start, u32::try_from(len).ok()?))
     }

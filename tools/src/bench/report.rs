@@ -118,6 +118,8 @@ pub struct Report {
 pub struct VerifyReport {
     pub blocks_checked: u64,
     pub blocks_wrong: u64,
+    /// Blocks whose last write succeeded; more than were checked if the run was cut short.
+    pub blocks_written: u64,
     /// The first wrong block: its address, and what is wrong, in words.
     pub first_wrong: Option<(u64, String)>,
 }
@@ -127,6 +129,7 @@ impl VerifyReport {
     pub fn add(&mut self, other: &Self) {
         self.blocks_checked += other.blocks_checked;
         self.blocks_wrong += other.blocks_wrong;
+        self.blocks_written += other.blocks_written;
         if self.first_wrong.is_none() {
             self.first_wrong.clone_from(&other.first_wrong);
         }

@@ -17,6 +17,8 @@ use strake_nvme_driver::poller::{
 };
 use strake_nvme_driver::time::Instant;
 
+use tracing::warn;
+
 use super::guard;
 use super::job::{Job, JobResult};
 use super::lane::{Lane, LaneShape};
@@ -286,7 +288,9 @@ fn job(
         verify: verify_run.is_some(),
     };
     for b in benched {
-        let name = &b.device.identity().name;
+        let identity = b.device.identity();
+        let namesakes = benched.iter().filter(|o| o.device.identity().name == identity.name);
+        let name = if namesakes.count() > 1 { &identity.uri } else { &identity.name };
         let largest = u64::from(options.bs.max / b.block_bytes);
         let extent = match splits(options) {
             true => share(b.extent, number, options.numjobs, largest),
@@ -348,6 +352,9 @@ fn start(
     Ok((poller, inbox))
 }
 
+/// Ticks of the run's watch, of 100 ms each, after which a stop that takes long is explained.
+const WAIT_TICKS: u32 = 10;
+
 /// What is left of the pollers.
 struct Ended {
     results: Vec<JobResult>,
@@ -385,6 +392,7 @@ fn run_really(
         threads.push((thread, *core));
     }
     let mut results = Vec::new();
+    let mut asked = 0;
     while results.len() < threads.len() {
         match finished.recv_timeout(Duration::from_millis(100)) {
             Ok(result) => {
@@ -392,6 +400,12 @@ fn run_really(
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 if stop.load(Ordering::Relaxed) {
+                    asked += 1;
+                    if asked == WAIT_TICKS {
+                        warn!(
+                            "waiting for requests that the devices still have; Ctrl-C again gives up"
+                        );
+                    }
                     threads.iter().for_each(|(thread, _)| thread.inbox().wake());
                 }
                 watch.tick(done(benched));

@@ -175,6 +175,7 @@ pub(super) fn parity_writes() -> Report {
         modelled: true,
         interrupted: true,
         verify: Some(VerifyReport {
+            blocks_written: 80_000,
             blocks_checked: 80_000,
             blocks_wrong: 1,
             first_wrong: Some((4711, "block 4711 holds write 3 of 5: a lost write".into())),

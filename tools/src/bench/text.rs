@@ -318,7 +318,19 @@ fn outcome(report: &Report, group: &JobReport, out: &mut impl Write) -> io::Resu
         }
     }
     let Some(verify) = &report.verify else { return Ok(()) };
-    let checked = grouped(verify.blocks_checked);
+    let (checked, written) = (grouped(verify.blocks_checked), grouped(verify.blocks_written));
+    let cut_short = verify.blocks_checked < verify.blocks_written;
+    if verify.blocks_written == 0 {
+        return writeln!(out, "\n  verify    no block was written, so none was checked");
+    }
+    if verify.blocks_checked == 0 {
+        let line = "the run ended before anything was read back";
+        return writeln!(out, "\n  VERIFY    none of {written} blocks checked: {line}");
+    }
+    if verify.blocks_wrong == 0 && cut_short {
+        let line = "the run ended early; those are as written";
+        return writeln!(out, "\n  VERIFY    only {checked} of {written} blocks checked: {line}");
+    }
     if verify.blocks_wrong == 0 {
         return writeln!(out, "\n  verify    {checked} blocks checked, all as written");
     }

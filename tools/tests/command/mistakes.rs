@@ -13,8 +13,8 @@ fn a_device_that_is_none_is_named_and_the_known_kinds_are_listed() {
     place.strake("bench /").refused(1, &["`/`", "a directory"]);
     place.strake("bench /dev/null").refused(1, &["/dev/null", "neither a file nor a block node"]);
     place.strake("bench file:").refused(1, &["no path"]);
-    place.strake("bench mem:").refused(1, &["mem:", "size"]);
-    place.strake("bench mem:0").refused(1, &["mem:0", "block|empty|no"]);
+    place.strake("bench mem:").refused(2, &["mem:", "size"]);
+    place.strake("bench mem:0").refused(2, &["mem:0", "0 blocks"]);
     place.strake("bench fault:?error=1").refused(2, &["wraps no device", "@DEVICE"]);
     place.strake("bench model:p5521").refused(2, &["p5521", "p5520"]);
     assert_eq!(place.names(), Vec::<String>::new());
@@ -168,4 +168,21 @@ fn a_refused_run_creates_no_device() {
     place.strake("bench new?size=100").refused(2, &["size=100"]);
     place.strake("bench no/such/new?size=1M").refused(1, &["no/such/new"]);
     assert_eq!(place.names(), Vec::<String>::new());
+}
+
+#[test]
+fn an_output_that_is_a_device_is_refused_and_the_device_is_as_it_was() {
+    let place = Place::new();
+    place.file("disk", &vec![7; 1 << 20]);
+    for line in [
+        "bench disk -o disk",
+        "bench disk --plot=./disk",
+        "trace disk -o disk",
+        "bench trace:disk@file:disk",
+    ] {
+        let ended = place.strake(&format!("{line} --number_ios=10"));
+        assert_eq!(ended.code, Some(2), "{line}: {ended:?}");
+        ended.says(&["disk", "is also a device", "name another file"]);
+        assert_eq!(fs::read(place.path().join("disk")).unwrap(), vec![7; 1 << 20], "{line}");
+    }
 }

@@ -119,3 +119,11 @@ fn a_file_without_permission_is_refused_in_words() {
     let reads = run(&["bench", "readable", "--number_ios=10"]).unwrap();
     assert_eq!(reads.code, Some(0), "reading is allowed: {reads:?}");
 }
+
+#[test]
+fn a_trace_that_cannot_be_written_ends_the_run() {
+    // It was noted and nothing stopped: the trace's ring filled up and the run waited for ever.
+    let ended = Place::new().strake("bench trace:/dev/full@null:1T --number_ios=300000000");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    ended.says(&["cannot write the trace", "No space left"]);
+}

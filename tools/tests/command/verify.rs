@@ -55,3 +55,29 @@ fn an_error_while_writing_is_said_before_any_verification() {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     ended.says(&["I/O failed", "medium error, first bad block 100"]);
 }
+
+#[test]
+fn a_write_that_was_held_back_at_the_end_is_no_lost_write() {
+    // A full channel held a write back; the run's time was up, it was dropped, and the read-back
+    // expected it all the same: a false alarm on a healthy device.
+    let place = Place::new();
+    for seed in 0..6 {
+        let device = format!("fault:?full=1&seed={seed}@mem:1M");
+        let rest = format!("--rw=randwrite --rate_iops=200000 --runtime=0.0{}", 10 + seed);
+        let ended = verify(&place, &device, &rest);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+}
+
+#[test]
+fn errors_that_are_gone_past_do_not_keep_lost_writes_from_being_found() {
+    let place = Place::new();
+    let device = "fault:?seed=1&lost=0.2&error=0.01@mem:4M";
+    let ended = verify(&place, device, "--rw=randwrite --size=4M --continue_on_error");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.out.contains("a lost write"), "{ended:?}");
+    // Without leave to go on, nothing is read back, and nothing is claimed.
+    let ended = verify(&place, "fault:?seed=1&error=0.5@mem:1M", "--rw=write --size=1M");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(!ended.out.contains("all as written"), "{ended:?}");
+}

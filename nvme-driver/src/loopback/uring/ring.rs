@@ -220,7 +220,11 @@ impl Ring {
 
     /// Waits for at least one completion.
     pub(super) fn wait(&mut self) -> io::Result<()> {
-        self.pushed -= self.ring.submit_and_wait(1)?.min(self.pushed);
+        match self.ring.submit_and_wait(1) {
+            Ok(taken) => self.pushed -= taken.min(self.pushed),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
         Ok(())
     }
 

@@ -76,7 +76,7 @@ impl FaultPlan {
             misplace_at: block("misplace_at")?,
             flip_at: block("flip_at")?,
             delay: probability(uri, "delay")?,
-            delay_us_max: uri.option("delay_us")?.unwrap_or(DELAY_US_MAX),
+            delay_us_max: delay_us(uri)?,
             full: probability(uri, "full")?,
             reorder: probability(uri, "reorder")?,
             gone_after: uri.option("gone_after")?,
@@ -93,6 +93,18 @@ fn probability(uri: &Uri, key: &str) -> Result<f64, UriError> {
         Ok(p)
     } else {
         Err(uri.bad(key, "expected a probability: a number from 0 to 1, such as 0.01"))
+    }
+}
+
+/// Longest delay: a minute. A longer one is a request that never ends.
+const DELAY_US_LIMIT: u64 = 60_000_000;
+
+fn delay_us(uri: &Uri) -> Result<u64, UriError> {
+    match uri.option("delay_us")? {
+        Some(us) if us > DELAY_US_LIMIT => {
+            Err(uri.bad("delay_us", "expected at most 60000000 microseconds, a minute"))
+        }
+        given => Ok(given.unwrap_or(DELAY_US_MAX)),
     }
 }
 

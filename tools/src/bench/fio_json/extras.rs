@@ -54,6 +54,7 @@ impl<'a> Extras<'a> {
                 .collect(),
             jobs: report.jobs.iter().map(Job::new).collect(),
             verify: report.verify.as_ref().map(|v| Verify {
+                blocks_written: v.blocks_written,
                 blocks_checked: v.blocks_checked,
                 blocks_wrong: v.blocks_wrong,
                 first_wrong: v.first_wrong.as_ref().map(|(_, text)| text.as_str()),
@@ -168,6 +169,7 @@ impl<'a> Job<'a> {
 
 #[derive(Serialize)]
 struct Verify<'a> {
+    blocks_written: u64,
     blocks_checked: u64,
     blocks_wrong: u64,
     first_wrong: Option<&'a str>,
