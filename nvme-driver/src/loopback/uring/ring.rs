@@ -101,6 +101,10 @@ impl Ring {
             let entry = opcode::PollAdd::new(types::Fd(bell), libc::POLLIN as u32).multi(true);
             self.listening = self.push(&entry.build().user_data(POLLER_BELL));
             self.enter();
+            if !self.listening {
+                // No place for the entry: whoever slept in the ring now would not hear the bell.
+                return None;
+            }
         }
         self.ring.completion().enable_eventfd();
         // The kernel flags the work and then looks whether the bell is wanted; here the other way
